@@ -1,0 +1,46 @@
+"""Gauges: samples of a machine, published on core subjects and never written to the event log."""
+
+import msgspec
+
+
+class MemoryGauge(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
+    """Main memory and swap in bytes. `process_bytes` is the resident size of this node's processes."""
+
+    total: int
+    available: int
+    swap_total: int = 0
+    swap_available: int = 0
+    process_bytes: int = 0
+
+
+class ProcessorGauge(msgspec.Struct, frozen=True, kw_only=True, tag="processor"):
+    """CPU use from 0 to 1 of the whole machine, and its logical cores."""
+
+    utilization: float
+    cores: int
+
+
+class DiskGauge(msgspec.Struct, frozen=True, kw_only=True, tag="disk"):
+    """Room in bytes on the file system that holds the models directory."""
+
+    total: int
+    available: int
+
+
+class ThroughputGauge(msgspec.Struct, frozen=True, kw_only=True, tag="throughput"):
+    """What the runners of a node did in the last interval."""
+
+    generated_tokens_per_second: float
+    prompt_tokens_per_second: float
+    active_tasks: int
+
+
+Gauge = MemoryGauge | ProcessorGauge | DiskGauge | ThroughputGauge
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One gauge with the moment it was read (Unix time in ms) and how often it is read (seconds)."""
+
+    taken_at: int
+    interval: float
+    gauge: Gauge

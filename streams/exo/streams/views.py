@@ -1,0 +1,72 @@
+"""Pure questions about State."""
+
+from collections import Counter
+
+from exo.streams.ids import InstanceId, ModelId, NodeId
+from exo.streams.instances import Failed, Instance, Ready, RunnerRecord
+from exo.streams.models import ModelCard
+from exo.streams.nodes import NodeRecord
+from exo.streams.state import State
+
+
+def runners_of(state: State, instance: InstanceId) -> list[RunnerRecord]:
+    """Give the runners of an instance in order of rank."""
+    shards = state.instances[instance].shards
+    return [state.runners[shard.runner] for shard in sorted(shards, key=lambda shard: shard.rank)]
+
+
+def is_ready(state: State, instance: InstanceId) -> bool:
+    """Whether every rank of an instance is ready on a node that is online."""
+    return all(
+        isinstance(runner.status, Ready) and is_online(state, runner.node) for runner in runners_of(state, instance)
+    )
+
+
+def is_online(state: State, node: NodeId) -> bool:
+    """Whether a node is known and present."""
+    record = state.nodes.get(node)
+    return record is not None and record.online
+
+
+def instances_of(state: State, model: ModelId) -> list[Instance]:
+    """Give all placed instances of a model, oldest first."""
+    return [item for item in state.instances.values() if item.model.model_id == model]
+
+
+def tasks_in_flight(state: State) -> Counter[InstanceId]:
+    """Count the unfinished requests of each instance."""
+    return Counter(task.instance for task in state.tasks.values())
+
+
+def least_busy_instance(state: State, model: ModelId) -> Instance | None:
+    """Give the ready instance of a model with the fewest requests; the oldest of equals."""
+    ready = [item for item in instances_of(state, model) if is_ready(state, item.id)]
+    counts = tasks_in_flight(state)
+    return min(ready, key=lambda item: counts[item.id], default=None)
+
+
+def failure_of(state: State, instance: InstanceId) -> Failed | None:
+    """Give the failure of the first failed rank, if any rank has failed."""
+    statuses = (runner.status for runner in runners_of(state, instance))
+    return next((status for status in statuses if isinstance(status, Failed)), None)
+
+
+def online_workers(state: State) -> list[NodeRecord]:
+    """Give the nodes that can be placed on."""
+    return [node for node in state.nodes.values() if node.online and node.facts.worker]
+
+
+def known_cards(state: State) -> dict[ModelId, ModelCard]:
+    """Give every card that State knows: held by a node, or custom (a custom card wins)."""
+    cards = {report.card.model_id: report.card for node in state.nodes.values() for report in node.models}
+    return {**cards, **state.cards}
+
+
+def nodes_holding(state: State, model: ModelId) -> set[NodeId]:
+    """Give the nodes whose disk has a complete copy of a model."""
+    return {
+        node.id
+        for node in state.nodes.values()
+        for report in node.models
+        if report.card.model_id == model and report.status in {"complete", "read_only"}
+    }
