@@ -10,7 +10,7 @@ BIN = .venv/bin
 .PHONY: help up setup test test-full format lint dashboard lock bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
 up: ## Set everything up, get the starter model and serve it (more flags: ARGS="--port 8000")
 	@$(SETUP) up
