@@ -4,6 +4,7 @@ JSON everywhere, so that the bus stays readable with any tool (ADR 0006).
 """
 
 import hashlib
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -110,6 +111,16 @@ def decode_to_runner(data: bytes) -> pipe.ToRunner:
 def decode_from_runner(data: bytes) -> pipe.FromRunner:
     """Decode a frame that a node reads."""
     return _decode(_from_runner, data)
+
+
+def decode_as(kind: type[T], data: bytes) -> T:
+    """Decode a control message or reply of a given type."""
+    return _decode(_decoder_of(kind), data)
+
+
+@cache
+def _decoder_of(kind: type[T]) -> "msgspec.json.Decoder[T]":
+    return msgspec.json.Decoder(kind)
 
 
 def decode_state(data: bytes) -> State:

@@ -1,5 +1,7 @@
 """Gauges: samples of a machine, published on core subjects and never written to the event log."""
 
+from typing import Literal
+
 import msgspec
 
 
@@ -35,7 +37,17 @@ class ThroughputGauge(msgspec.Struct, frozen=True, kw_only=True, tag="throughput
     active_tasks: int
 
 
-Gauge = MemoryGauge | ProcessorGauge | DiskGauge | ThroughputGauge
+class ImportGauge(msgspec.Struct, frozen=True, kw_only=True, tag="import"):
+    """How far the import of a model is. `unit` says what `done` and `total` count; `total` 0 is unknown."""
+
+    model: str
+    stage: Literal["fetching", "converting", "verifying", "complete", "failed"]
+    done: int = 0
+    total: int = 0
+    unit: str = "bytes"
+
+
+Gauge = MemoryGauge | ProcessorGauge | DiskGauge | ThroughputGauge | ImportGauge
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

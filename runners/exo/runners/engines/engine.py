@@ -75,7 +75,7 @@ class EndStep(msgspec.Struct, frozen=True):
 
 
 class FaultStep(msgspec.Struct, frozen=True):
-    """This one sequence broke; its neighbours go on."""
+    """One sequence broke; its neighbours go on."""
 
     task: TaskId
     message: str
