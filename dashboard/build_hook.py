@@ -16,7 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 class DashboardBuildHook(BuildHookInterface[Any]):
     """Runs dashboard/build.py before hatchling collects the files."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
         script = Path(self.root) / "dashboard" / "build.py"

@@ -9,8 +9,8 @@ import platform
 import shutil
 from pathlib import Path
 
-from report import say, warn
-from tree import run, succeeds
+from report import SetupError, say, timed, warn
+from tree import run_quietly
 
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _CHROMIUM_ON_MACOS = Path("/Applications/Google Chrome.app")
@@ -24,27 +24,40 @@ def install(package: str) -> bool:
     if os.geteuid() != 0:
         warn(f"to install it, run: sudo apt-get install -y {package}")
         return False
-    say(f"-- installing the system package {package}")
+    with timed(f"system package {package}"):
+        _install_as_root(package)
+    return True
+
+
+def _install_as_root(package: str) -> None:
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
-    # A fresh machine has no package lists yet, an old one has stale ones: both show as a simulated install that fails.
-    if not succeeds([*command, "--simulate"]):
-        run(["apt-get", "update", "-qq"], env=quiet)
-    run(command, env=quiet)
-    return True
+    try:
+        run_quietly(command, env=quiet)
+    except SetupError:
+        # A fresh machine has no package lists yet, an old one has lists that name what the mirror dropped.
+        run_quietly(["apt-get", "update", "-qq"], env=quiet)
+        run_quietly(command, env=quiet)
 
 
 def ensure_openblas() -> None:
     """Have an OpenBLAS for MLX on Linux. Its absence makes prefill 25 times slower, but stops nothing."""
     if platform.system() != "Linux" or ctypes.util.find_library("openblas"):
         return
-    warn("no OpenBLAS found: MLX would fall back to its slow reference BLAS")
-    install("libopenblas0-pthread")
+    say("-- OpenBLAS was not found: without it MLX computes with its slow reference BLAS")
+    _install_if_possible("libopenblas0-pthread")
 
 
 def ensure_chromium() -> None:
     """Have a Chromium for tests/browser, which say so themselves when there is none."""
     if any(shutil.which(name) for name in _CHROMIUM_NAMES) or _CHROMIUM_ON_MACOS.exists():
         return
-    warn("no Chromium found: the browser tests need one")
-    install("chromium")
+    say("-- Chromium was not found: tests/browser needs one")
+    _install_if_possible("chromium")
+
+
+def _install_if_possible(package: str) -> None:
+    try:
+        install(package)
+    except SetupError as error:
+        warn(str(error))

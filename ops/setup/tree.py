@@ -5,6 +5,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,14 +23,21 @@ def run(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, 
     """Run a program with its output shown; raises SetupError that names the command when it fails."""
     code = run_for_code(command, env=env, cwd=cwd)
     if code != 0:
-        words = " ".join(str(word) for word in command)
-        message = f"`{words}` ended with exit code {code}"
-        raise SetupError(message)
+        raise SetupError(_describe_failure(command, code))
 
 
 def run_for_code(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> int:
     """Run a program with its output shown and return its exit code."""
     return subprocess.run(command, env={**os.environ, **(env or {})}, cwd=cwd, check=False).returncode
+
+
+def run_quietly(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
+    """Run a talkative program; its output is shown only when it fails, before the SetupError."""
+    variables = {**os.environ, **(env or {})}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        print(done.stdout + done.stderr, file=sys.stderr, flush=True)
+        raise SetupError(_describe_failure(command, done.returncode))
 
 
 def succeeds(command: Sequence[str | Path]) -> bool:
@@ -47,3 +55,8 @@ def read_output(command: Sequence[str | Path]) -> str:
     except OSError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _describe_failure(command: Sequence[str | Path], code: int) -> str:
+    words = " ".join(str(word) for word in command)
+    return f"`{words}` ended with exit code {code}"

@@ -10,7 +10,7 @@ REGISTRY = re.compile("|".join(re.escape(a + b) for a, b in [
     ("pypi", ".org"), ("pythonhosted", ".org"), ("registry.npm", "js.org"), ("deb.debian", ".org"),
     ("npm", "js.com"), ("registry.yarn", "pkg.com"),
 ]))  # fmt: skip
-MACHINE = re.compile(r"(?<![\w.])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "home/\\w+", "Users/\\w+"]) + ")/")
+MACHINE = re.compile(r"(?<![\w.~])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "home/\\w+", "Users/\\w+"]) + ")/")
 
 
 def find_in_text(pattern: re.Pattern[str]) -> list[str]:
@@ -35,7 +35,7 @@ def test_no_file_names_a_path_of_this_machine() -> None:
 def test_the_patterns_catch_what_they_are_for() -> None:
     assert REGISTRY.search("https://files.python" + "hosted.org/packages/x.whl")
     assert MACHINE.search("open('" + "/ro" + "ot/.cache/x')")
-    assert not MACHINE.search("GET /v1/models and ~/work/exo")
+    assert not MACHINE.search("GET /v1/models and ~/wo" + "rk/exo")
 
 
 def test_the_npm_lock_resolves_nowhere_in_particular() -> None:
@@ -43,4 +43,4 @@ def test_the_npm_lock_resolves_nowhere_in_particular() -> None:
     packages = {name: entry for name, entry in lock["packages"].items() if name}
     assert packages
     assert [name for name, entry in packages.items() if "resolved" in entry] == []
-    assert [name for name, entry in packages.items() if "integrity" not in entry] == []
+    assert [name for name, entry in packages.items() if "integrity" not in entry and not entry.get("inBundle")] == []

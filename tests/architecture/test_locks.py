@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
 from support.tracked import ROOT
 
 LOCKS = ("run", "dev", "build", "node", "uv")
@@ -45,7 +46,13 @@ def test_a_lock_holds_versions_and_hashes_and_no_address(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "groups"),
-    [("run", ["backend"]), ("dev", ["backend", "dev", "build"]), ("build", ["build"]), ("node", ["node"]), ("uv", ["uv"])],
+    [
+        ("run", ["backend"]),
+        ("dev", ["backend", "dev", "build"]),
+        ("build", ["build"]),
+        ("node", ["node"]),
+        ("uv", ["uv"]),
+    ],
 )
 def test_a_lock_satisfies_every_requirement(name: str, groups: list[str]) -> None:
     wanted = [one for group in groups for one in expand(group)]

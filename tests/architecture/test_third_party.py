@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support.tracked import ROOT, SOURCE_ROOTS, list_sources, name_of
 
 # msgspec and structlog are the two that may be imported anywhere - but for streams, which stays pure.
