@@ -1,0 +1,76 @@
+/** What has arrived of a streamed answer, and how each frame adds to it. Pure: no clock, no network. */
+import type { Failure } from "../api/client";
+import type { ChatFrame } from "../api/types";
+
+export interface ToolCall {
+  name: string;
+  arguments: string;
+}
+
+export interface Answer {
+  content: string;
+  reasoning: string;
+  toolCalls: ToolCall[];
+  finishReason: string | null;
+  completionTokens: number | null;
+  error: Failure | null;
+}
+
+export function emptyAnswer(): Answer {
+  return {
+    content: "",
+    reasoning: "",
+    toolCalls: [],
+    finishReason: null,
+    completionTokens: null,
+    error: null,
+  };
+}
+
+/** True once the model has said anything, which is what time to first token measures. */
+export function hasOutput(answer: Answer): boolean {
+  return answer.content !== "" || answer.reasoning !== "" || answer.toolCalls.length > 0;
+}
+
+type ToolDelta = NonNullable<NonNullable<ChatFrame["choices"]>[number]["delta"]["tool_calls"]>[number];
+
+function addToolDelta(calls: ToolCall[], delta: ToolDelta): ToolCall[] {
+  const known = calls[delta.index] ?? { name: "", arguments: "" };
+  const next = [...calls];
+  next[delta.index] = {
+    name: known.name + (delta.function?.name ?? ""),
+    arguments: known.arguments + (delta.function?.arguments ?? ""),
+  };
+  return next;
+}
+
+/** Folds one frame in. An error keeps what came before it: half an answer is still worth reading. */
+export function foldFrame(answer: Answer, frame: ChatFrame): Answer {
+  if (frame.error) {
+    const error = { code: String(frame.error.code ?? "error"), message: frame.error.message };
+    return { ...answer, error };
+  }
+  const choice = frame.choices?.[0];
+  const delta = choice?.delta;
+  return {
+    ...answer,
+    content: answer.content + (delta?.content ?? ""),
+    reasoning: answer.reasoning + (delta?.reasoning_content ?? ""),
+    toolCalls: (delta?.tool_calls ?? []).reduce(addToolDelta, answer.toolCalls),
+    finishReason: choice?.finish_reason ?? answer.finishReason,
+    completionTokens: frame.usage?.completion_tokens ?? answer.completionTokens,
+  };
+}
+
+export interface Timing {
+  sentAt: number;
+  firstAt: number | null;
+  lastAt: number | null;
+}
+
+/** Tokens after the first one over the time they took; null while that says nothing. */
+export function decodeRate(answer: Answer, timing: Timing): number | null {
+  if (answer.completionTokens === null || timing.firstAt === null || timing.lastAt === null) return null;
+  const seconds = (timing.lastAt - timing.firstAt) / 1000;
+  return answer.completionTokens > 1 && seconds > 0 ? (answer.completionTokens - 1) / seconds : null;
+}

@@ -1,0 +1,108 @@
+/** Pure questions about State: what the page shows is decided here and drawn elsewhere. */
+import type {
+  ClusterState,
+  Gauge,
+  Instance,
+  RunnerRecord,
+  RunnerStatus,
+  Sample,
+  Telemetry,
+} from "../api/types";
+
+export type Tone = "good" | "busy" | "bad" | "idle";
+
+export interface StatusView {
+  label: string;
+  tone: Tone;
+  /** Share of the layers read so far, from 0 to 1; null when the status has no such measure. */
+  progress: number | null;
+}
+
+const LABELS: Record<Exclude<RunnerStatus["type"], "loading" | "failed">, [string, Tone]> = {
+  starting: ["Starting", "busy"],
+  connecting: ["Connecting ranks", "busy"],
+  warming_up: ["Warming up", "busy"],
+  ready: ["Ready", "good"],
+  stopping: ["Stopping", "idle"],
+};
+
+/** Puts a runner's status in words; a runner that State does not know yet has not been started. */
+export function viewStatus(status: RunnerStatus | undefined): StatusView {
+  if (!status) return { label: "Waiting for its node", tone: "busy", progress: null };
+  if (status.type === "loading") {
+    const { layers_loaded: loaded, total_layers: total } = status;
+    const progress = total > 0 ? Math.min(1, loaded / total) : 0;
+    return { label: `Loading layer ${loaded} of ${total}`, tone: "busy", progress };
+  }
+  if (status.type === "failed") {
+    const label = status.retry_at > 0 ? `Failed on attempt ${status.attempt}` : "Failed";
+    return { label, tone: "bad", progress: null };
+  }
+  // A newer node may know a status that this page does not.
+  const [label, tone] = LABELS[status.type] ?? [status.type, "idle"];
+  return { label, tone, progress: null };
+}
+
+export interface RankView {
+  shard: Instance["shards"][number];
+  runner: RunnerRecord | undefined;
+  status: StatusView;
+}
+
+/** The ranks of an instance in order, each with its runner where State has one. */
+export function ranksOf(state: ClusterState, instance: Instance): RankView[] {
+  return [...instance.shards]
+    .sort((left, right) => left.rank - right.rank)
+    .map((shard) => {
+      const runner = state.runners[shard.runner];
+      return { shard, runner, status: viewStatus(runner?.status) };
+    });
+}
+
+/** An instance serves when each of its ranks is ready on a node that is there. */
+export function isReady(state: ClusterState, instance: Instance): boolean {
+  return instance.shards.every(
+    (shard) => state.runners[shard.runner]?.status.type === "ready" && state.nodes[shard.node]?.online,
+  );
+}
+
+/** Names of the models that answer now, sorted, each once. */
+export function readyModels(state: ClusterState): string[] {
+  const ready = Object.values(state.instances).filter((instance) => isReady(state, instance));
+  return [...new Set(ready.map((instance) => instance.model.model_id))].sort();
+}
+
+export function tasksInFlight(state: ClusterState, instance: Instance): number {
+  return Object.values(state.tasks).filter((task) => task.instance === instance.id).length;
+}
+
+export function nodeName(state: ClusterState, id: string): string {
+  return state.nodes[id]?.facts.name ?? id;
+}
+
+/** A gauge that missed two readings tells about the past: it is shown, but greyed. */
+export function isStale(sample: Sample, now: number): boolean {
+  return now - sample.taken_at > sample.interval * 3000;
+}
+
+/** The last sample of one kind of gauge of a node, with the gauge narrowed to that kind. */
+export function gaugeOf<Kind extends Gauge["type"]>(
+  telemetry: Telemetry,
+  node: string,
+  kind: Kind,
+): { sample: Sample; gauge: Extract<Gauge, { type: Kind }> } | null {
+  const sample = telemetry[node]?.[kind];
+  if (sample?.gauge.type !== kind) return null;
+  return { sample, gauge: sample.gauge as Extract<Gauge, { type: Kind }> };
+}
+
+/**
+ * The node of rank 0 if no other instance has its rank 0 there, else null. Rank 0 is where tokens are
+ * counted, and the throughput gauge counts a node as a whole.
+ */
+export function soleInstanceOn(state: ClusterState, instance: Instance): string | null {
+  const leads = (other: Instance): string | undefined => other.shards.find((shard) => shard.rank === 0)?.node;
+  const node = leads(instance);
+  const sharing = Object.values(state.instances).filter((other) => leads(other) === node);
+  return node !== undefined && sharing.length === 1 ? node : null;
+}

@@ -1,0 +1,148 @@
+/**
+ * The cluster as this page knows it: State, kept fresh by the event log, and the gauges beside it.
+ *
+ * State is fetched once; after that, each event makes the page fetch the parts it can have changed.
+ * When the log is lost the whole cycle starts over, so that one path serves a first load, a restarted
+ * node and a server that answers errors.
+ */
+import {
+  type Failure,
+  getPart,
+  getState,
+  getTelemetry,
+  listModels,
+  toFailure,
+  Unreachable,
+} from "../api/client";
+import { followEvents } from "../api/events";
+import type { ClusterState, Telemetry } from "../api/types";
+import { type Part, partsChangedBy } from "../lib/parts";
+
+export type Link = "connecting" | "live" | "lost";
+
+/** Events come in bursts; one fetch answers a burst. */
+const SETTLE_MS = 150;
+const SHORTEST_RETRY_MS = 1000;
+const LONGEST_RETRY_MS = 10_000;
+const TELEMETRY_MS = 10_000;
+
+class Cluster {
+  state = $state.raw<ClusterState | null>(null);
+  telemetry = $state.raw<Telemetry>({});
+  models = $state.raw<string[]>([]);
+  link = $state<Link>("connecting");
+  /** Why the link is lost, in the server's words where it had any. */
+  problem = $state.raw<Failure | null>(null);
+
+  /** Counts connections: what an older one still has under way is dropped. */
+  private cycle = 0;
+  private stopFollowing: (() => void) | null = null;
+  private retryTimer: ReturnType<typeof setTimeout> | undefined;
+  private refreshTimer: ReturnType<typeof setTimeout> | undefined;
+  private stale = new Set<Part>();
+  private failures = 0;
+
+  /** Runs until the function it gives is called. */
+  start(): () => void {
+    void this.connect();
+    const refreshGauges = () => void this.refreshTelemetry();
+    const gauges = setInterval(refreshGauges, TELEMETRY_MS);
+    document.addEventListener("visibilitychange", refreshGauges);
+    return () => {
+      clearInterval(gauges);
+      document.removeEventListener("visibilitychange", refreshGauges);
+      this.disconnect();
+    };
+  }
+
+  /** Tries again at once instead of waiting for the next turn. */
+  retryNow(): void {
+    void this.connect();
+  }
+
+  private disconnect(): void {
+    this.cycle += 1;
+    clearTimeout(this.retryTimer);
+    clearTimeout(this.refreshTimer);
+    this.refreshTimer = undefined;
+    this.stale.clear();
+    this.stopFollowing?.();
+    this.stopFollowing = null;
+  }
+
+  private async connect(): Promise<void> {
+    this.disconnect();
+    const cycle = this.cycle;
+    try {
+      const state = await getState();
+      const models = await listModels();
+      if (cycle !== this.cycle) return;
+      this.state = state;
+      this.models = models;
+      this.stopFollowing = followEvents(state.applied, {
+        onOpen: () => this.noteLive(),
+        onEvent: (data) => this.noteStale(partsChangedBy(data)),
+        onLost: () => this.noteLost(new Unreachable("The event stream of the exo node ended")),
+      });
+      void this.refreshTelemetry();
+    } catch (error) {
+      if (cycle === this.cycle) this.noteLost(error);
+    }
+  }
+
+  private noteLive(): void {
+    this.link = "live";
+    this.problem = null;
+    this.failures = 0;
+  }
+
+  private noteLost(error: unknown): void {
+    this.disconnect();
+    this.link = "lost";
+    this.problem = toFailure(error);
+    const delay = Math.min(LONGEST_RETRY_MS, SHORTEST_RETRY_MS * 2 ** this.failures);
+    this.failures += 1;
+    this.retryTimer = setTimeout(() => void this.connect(), delay);
+  }
+
+  private noteStale(parts: readonly Part[]): void {
+    for (const part of parts) this.stale.add(part);
+    if (this.stale.size > 0) this.refreshTimer ??= setTimeout(() => void this.refresh(), SETTLE_MS);
+  }
+
+  /** Fetches what is stale. The timer stays set meanwhile, so that only one refresh is under way. */
+  private async refresh(): Promise<void> {
+    const cycle = this.cycle;
+    const parts = [...this.stale];
+    this.stale.clear();
+    try {
+      const fetched = await Promise.all(parts.map(async (part) => [part, await readPart(part)] as const));
+      if (cycle !== this.cycle) return;
+      for (const [part, value] of fetched) this.setPart(part, value);
+      this.refreshTimer = undefined;
+      this.noteStale([]);
+    } catch (error) {
+      if (cycle === this.cycle) this.noteLost(error);
+    }
+  }
+
+  private setPart(part: Part, value: unknown): void {
+    if (part === "models") this.models = value as string[];
+    else if (this.state) this.state = { ...this.state, [part]: value };
+  }
+
+  private async refreshTelemetry(): Promise<void> {
+    if (document.hidden || this.link === "lost") return;
+    try {
+      this.telemetry = await getTelemetry();
+    } catch {
+      // Gauges carry their age: without news they grey out, and the link reports the fault itself.
+    }
+  }
+}
+
+function readPart(part: Part): Promise<unknown> {
+  return part === "models" ? listModels() : getPart(part);
+}
+
+export const cluster = new Cluster();
