@@ -3,7 +3,7 @@
 Each step does only what is missing. It never touches the system's Python and never downloads an interpreter.
 """
 
-import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -18,7 +18,8 @@ from tree import DASHBOARD, run
 
 def build_dashboard() -> None:
     """Build the pages when their sources changed; needs the virtual environment only to fetch node."""
-    run([sys.executable, DASHBOARD / "build.py", "require"], env=ensure_node())
+    mode = os.environ.get("EXO_DASHBOARD", "require")
+    run([sys.executable, DASHBOARD / "build.py", mode], env={} if mode == "skip" else ensure_node())
 
 
 def prepare_up() -> None:
@@ -46,22 +47,23 @@ def check(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Perform the step that the arguments name."""
-    parser = argparse.ArgumentParser(prog="ops/setup", description=__doc__)
-    parser.add_argument("step", choices=["up", "development", "dashboard", "lock", "check"])
-    step, rest = parser.parse_known_args(arguments)
-    match step.step:
-        case "up":
+    """Perform the step that the first argument names; returns the exit code."""
+    match arguments:
+        case ["up"]:
             prepare_up()
-        case "development":
+        case ["development"]:
             prepare_development()
-        case "dashboard":
+        case ["dashboard"]:
             ensure_environment("run")
             build_dashboard()
-        case "lock":
+        case ["lock", *rest]:
             write_locks(rest)
-        case _:
+        case ["check", *rest]:
             return check(rest)
+        case _:
+            words = " ".join(arguments)
+            warn(f"unknown step {words!r}; usage: ops/setup up | development | dashboard | lock [...] | check [...]")
+            return 2
     return 0
 
 

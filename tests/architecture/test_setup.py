@@ -95,6 +95,26 @@ def test_a_missing_openblas_that_cannot_be_installed_is_only_a_warning(
     assert "no such mirror" in errors
 
 
+def test_without_uv_and_pip_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_program(tmp_path / "python3", "exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    monkeypatch.setattr(uv_tool, "_FETCHED", tmp_path / "no-uv")
+    with pytest.raises(SetupError, match="sudo apt-get install -y python3-pip"):
+        uv_tool.find_uv()
+
+
+def test_a_uv_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    make_program(tmp_path / "bin" / "uv", "echo uv 0.2.1")
+    make_program(tmp_path / "fetched", "echo uv 0.13.9")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setattr(uv_tool, "_FETCHED", tmp_path / "fetched")
+    assert uv_tool.find_uv() == tmp_path / "fetched"
+    make_program(tmp_path / "bin" / "uv", "echo uv 0.8.0")
+    assert uv_tool.find_uv() == tmp_path / "bin" / "uv"
+
+
 def test_an_unknown_step_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "ops" / "setup", "nonsense"], capture_output=True, text=True, check=False
