@@ -1,0 +1,58 @@
+"""Two hundred clients that vanish, and everything is back where it was."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import httpx2
+import psutil
+
+from support.chat import body_of, stream_chat
+from support.node import NodeProcess, running_node, wait_for
+
+CLIENTS = 200
+WORDS = " ".join(f"word{number}" for number in range(400))
+METRICS = ("exo_relays_open", "exo_bus_subscriptions", "exo_tasks_in_flight", "exo_requests_open")
+
+
+def counts(node: NodeProcess) -> dict[str, float]:
+    """Read what the node says of its own open things."""
+    lines = httpx2.get(f"{node.url}/metrics", timeout=10).raise_for_status().text.splitlines()
+    found = {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith(METRICS)}
+    assert set(found) == set(METRICS), found
+    return found
+
+
+def descriptors(node: NodeProcess) -> int:
+    return psutil.Process(node.pid).num_fds()
+
+
+async def abort_one(http: httpx2.AsyncClient, node: NodeProcess, chance: random.Random) -> None:
+    """Hang up before the first byte, in the middle, or by a time-out at a random moment."""
+    body = body_of(f"[[say:{WORDS}]]")
+    if chance.random() < 0.5:
+        await stream_chat(http, node.url, body, stop_after=chance.randint(1, 40))
+        return
+    try:
+        async with asyncio.timeout(chance.uniform(0.0, 0.5)):
+            await stream_chat(http, node.url, body)
+    except TimeoutError:
+        return
+
+
+async def test_two_hundred_aborted_streams_leave_nothing_behind(tmp_path: Path) -> None:
+    chance = random.Random(20)
+    with running_node(tmp_path / "data", env={"EXO_SCRIPTED": "tokens_per_second=100"}) as node:
+        node.place()
+        limits = httpx2.Limits(max_connections=40)
+        async with httpx2.AsyncClient(timeout=60, limits=limits) as http:
+            await asyncio.gather(*(abort_one(http, node, chance) for _ in range(20)))
+            wait_for(lambda: not node.state()["tasks"], seconds=20, what="an idle node", node=node)
+            before, resident = counts(node), psutil.Process(node.pid).memory_info().rss
+            await asyncio.gather(*(abort_one(http, node, chance) for _ in range(CLIENTS)))
+        wait_for(lambda: not node.state()["tasks"], seconds=30, what="the end of all tasks", node=node)
+        wait_for(lambda: counts(node) == before, seconds=15, what=f"counts of {before}", node=node)
+        assert psutil.Process(node.pid).memory_info().rss - resident < 60 * 1024 * 1024
+        async with httpx2.AsyncClient(timeout=60) as http:
+            answer = await stream_chat(http, node.url, body_of("[[say:still here]]"))
+        assert answer.text == "still here"
