@@ -1,29 +1,14 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import tailwindcss from "@tailwindcss/vite";
-import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
-
-import { hashSources } from "./sources.ts";
 
 /** Where `npm run dev` finds a running `exo up`. */
 const API = process.env["EXO_API"] ?? "http://127.0.0.1:52415";
 
-/** Leaves `build.json` beside the bundle: which sources it was built from. */
-function stampSources(): Plugin {
-  return {
-    name: "stamp-sources",
-    apply: "build",
-    generateBundle() {
-      const stamp = { sources: hashSources(import.meta.dirname) };
-      this.emitFile({ type: "asset", fileName: "build.json", source: `${JSON.stringify(stamp)}\n` });
-    },
-  };
-}
-
 export default defineConfig(({ mode }) => ({
   // Relative addresses: the page works behind a proxy that serves it under a prefix.
   base: "./",
-  plugins: [tailwindcss(), svelte(), stampSources()],
+  plugins: [tailwindcss(), svelte()],
   build: {
     outDir: "../exo/dashboard/static",
     emptyOutDir: true,
@@ -39,5 +24,5 @@ export default defineConfig(({ mode }) => ({
       ["/v1", "/state", "/events", "/models", "/instance", "/place_instance"].map((path) => [path, API]),
     ),
   },
-  test: { environment: "happy-dom", include: ["src/**/*.test.ts"] },
+  test: { include: ["src/**/*.test.ts"] },
 }));

@@ -12,25 +12,28 @@ export type Part = StatePart | "models";
 
 export const ALL_PARTS: readonly Part[] = [...STATE_PARTS, "models"];
 
-const CHANGED_BY: Record<string, readonly Part[]> = {
-  command_rejected: [],
-  command_answered: [],
-  task_assigned: ["tasks"],
-  task_cancelled: ["tasks"],
-  task_finished: ["tasks"],
-  task_failed: ["tasks"],
-  tasks_failed: ["tasks"],
-  runner_status_changed: ["runners"],
-  model_card_added: ["models"],
-  model_card_deleted: ["models"],
-  models_reported: ["models"],
-};
+const TASKS: readonly Part[] = ["tasks"];
+const MODELS: readonly Part[] = ["models"];
+
+const CHANGED_BY = new Map<string, readonly Part[]>([
+  ["command_rejected", []],
+  ["command_answered", []],
+  ["task_assigned", TASKS],
+  ["task_cancelled", TASKS],
+  ["task_finished", TASKS],
+  ["task_failed", TASKS],
+  ["tasks_failed", TASKS],
+  ["runner_status_changed", ["runners"]],
+  ["model_card_added", MODELS],
+  ["model_card_deleted", MODELS],
+  ["models_reported", MODELS],
+]);
 
 /** Reads the type out of an event's JSON; whatever is not in the table may have changed anything. */
 export function partsChangedBy(data: string): readonly Part[] {
   try {
     const envelope = JSON.parse(data) as { event?: { type?: string } };
-    return CHANGED_BY[envelope.event?.type ?? ""] ?? ALL_PARTS;
+    return CHANGED_BY.get(envelope.event?.type ?? "") ?? ALL_PARTS;
   } catch {
     return ALL_PARTS;
   }

@@ -1,0 +1,63 @@
+import { expect, it } from "vitest";
+
+import type { ChatFrame } from "../api/types";
+import { type Answer, decodeRate, emptyAnswer, foldFrame, hasOutput } from "./answer";
+
+function fold(...frames: ChatFrame[]): Answer {
+  return frames.reduce(foldFrame, emptyAnswer());
+}
+
+it("joins reasoning and text, and reads the end and the usage", () => {
+  const answer = fold(
+    { choices: [{ delta: { content: "" } }] },
+    { choices: [{ delta: { reasoning_content: "hm" } }] },
+    { choices: [{ delta: { content: "Hel" } }] },
+    { choices: [{ delta: { content: "lo" } }] },
+    { choices: [{ delta: {}, finish_reason: "stop" }], usage: null },
+    { choices: [], usage: { prompt_tokens: 3, completion_tokens: 7 } },
+  );
+  expect(answer).toEqual({
+    content: "Hello",
+    reasoning: "hm",
+    toolCalls: [],
+    finishReason: "stop",
+    completionTokens: 7,
+    error: null,
+  });
+});
+
+it("joins the pieces of several tool calls", () => {
+  const answer = fold(
+    { choices: [{ delta: { tool_calls: [{ index: 0, function: { name: "now", arguments: "" } }] } }] },
+    { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: '{"a":' } }] } }] },
+    { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: "1}" } }] } }] },
+    { choices: [{ delta: { tool_calls: [{ index: 1, function: { name: "then" } }] } }] },
+  );
+  expect(answer.toolCalls).toEqual([
+    { name: "now", arguments: '{"a":1}' },
+    { name: "then", arguments: "" },
+  ]);
+});
+
+it("keeps what came before an error", () => {
+  const answer = fold(
+    { choices: [{ delta: { content: "half" } }] },
+    { error: { message: "The runner died", code: "runner_failed" } },
+  );
+  expect(answer.content).toBe("half");
+  expect(answer.error).toEqual({ code: "runner_failed", message: "The runner died" });
+});
+
+it("does not take the opening frame for a first token", () => {
+  expect(hasOutput(fold({ choices: [{ delta: { content: "" } }] }))).toBe(false);
+  expect(hasOutput(fold({ choices: [{ delta: { reasoning_content: "x" } }] }))).toBe(true);
+});
+
+it("measures the rate over the tokens after the first", () => {
+  const timing = { sentAt: 0, firstAt: 1000, lastAt: 3000 };
+  const answer = { ...emptyAnswer(), completionTokens: 21 };
+  expect(decodeRate(answer, timing)).toBe(10);
+  expect(decodeRate({ ...answer, completionTokens: 1 }, timing)).toBeNull();
+  expect(decodeRate(emptyAnswer(), timing)).toBeNull();
+  expect(decodeRate(answer, { ...timing, lastAt: 1000 })).toBeNull();
+});

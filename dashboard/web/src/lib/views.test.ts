@@ -1,0 +1,115 @@
+import { describe, expect, it } from "vitest";
+
+import type { ClusterState, RunnerStatus, Sample } from "../api/types";
+import { aState, anInstance } from "../testing/examples";
+import {
+  gaugeOf,
+  isReady,
+  isStale,
+  nodeName,
+  ranksOf,
+  readyModels,
+  soleInstanceOn,
+  tasksInFlight,
+  viewStatus,
+} from "./views";
+
+describe("viewStatus", () => {
+  it("measures loading by layers and never divides by zero", () => {
+    const loading = (loaded: number, total: number): RunnerStatus => ({
+      type: "loading",
+      layers_loaded: loaded,
+      total_layers: total,
+    });
+    expect(viewStatus(loading(3, 30))).toEqual({
+      label: "Loading layer 3 of 30",
+      tone: "busy",
+      progress: 0.1,
+    });
+    expect(viewStatus(loading(0, 0)).progress).toBe(0);
+  });
+
+  it("names the attempt only while another one follows", () => {
+    const failed = { type: "failed", code: "runner_failed", message: "", evidence: [], attempt: 2 } as const;
+    expect(viewStatus({ ...failed, evidence: [], retry_at: 5 }).label).toBe("Failed on attempt 2");
+    expect(viewStatus({ ...failed, evidence: [], retry_at: 0 }).label).toBe("Failed");
+  });
+
+  it("shows a runner that has not been started, and a status of a newer node", () => {
+    expect(viewStatus(undefined).label).toBe("Waiting for its node");
+    expect(viewStatus({ type: "sharding" } as unknown as RunnerStatus).label).toBe("sharding");
+  });
+});
+
+describe("readiness", () => {
+  const twoRanks = (second: RunnerStatus, online = true): ClusterState =>
+    aState({ instances: [anInstance("one", [{ type: "ready" }, second])], online });
+
+  it("needs every rank", () => {
+    expect(readyModels(twoRanks({ type: "ready" }))).toEqual(["model-of-one"]);
+    expect(readyModels(twoRanks({ type: "warming_up" }))).toEqual([]);
+  });
+
+  it("needs the node too", () => {
+    expect(readyModels(twoRanks({ type: "ready" }, false))).toEqual([]);
+  });
+
+  it("needs State to know the runner", () => {
+    const state = twoRanks({ type: "ready" });
+    const instance = Object.values(state.instances)[0];
+    expect(instance && isReady({ ...state, runners: {} }, instance)).toBe(false);
+  });
+});
+
+it("puts ranks in order and finds their runners", () => {
+  const state = aState({ instances: [anInstance("one", [{ type: "ready" }, { type: "starting" }])] });
+  const instance = state.instances["one"];
+  if (!instance) throw new Error("the example lost its instance");
+  const ranks = ranksOf(state, { ...instance, shards: [...instance.shards].reverse() });
+  expect(ranks.map((rank) => [rank.shard.rank, rank.status.label])).toEqual([
+    [0, "Ready"],
+    [1, "Starting"],
+  ]);
+});
+
+it("counts the tasks of one instance", () => {
+  const state = aState({ instances: [anInstance("one", [{ type: "ready" }])] });
+  const instance = state.instances["one"];
+  if (!instance) throw new Error("the example lost its instance");
+  const tasks = {
+    a: { id: "a", model: "m", instance: "one" },
+    b: { id: "b", model: "m", instance: "two" },
+  };
+  expect(tasksInFlight({ ...state, tasks }, instance)).toBe(1);
+});
+
+it("gives a node's rate to an instance only where it leads alone", () => {
+  const alone = aState({ instances: [anInstance("one", [{ type: "ready" }])] });
+  const shared = aState({
+    instances: [anInstance("one", [{ type: "ready" }]), anInstance("two", [{ type: "ready" }])],
+  });
+  const of = (state: ClusterState): string | null => {
+    const instance = state.instances["one"];
+    return instance ? soleInstanceOn(state, instance) : "missing";
+  };
+  expect(of(alone)).toBe("node-0");
+  expect(of(shared)).toBeNull();
+});
+
+it("falls back to the id of a node it does not know", () => {
+  expect(nodeName(aState({ instances: [] }), "gone")).toBe("gone");
+  expect(nodeName(aState({ instances: [] }), "node-0")).toBe("name of node-0");
+});
+
+it("calls a gauge stale after it missed two readings, and narrows it by kind", () => {
+  const sample: Sample = {
+    taken_at: 1000,
+    interval: 5,
+    gauge: { type: "memory", total: 10, available: 4 },
+  };
+  expect(isStale(sample, 16_000)).toBe(false);
+  expect(isStale(sample, 16_001)).toBe(true);
+  expect(gaugeOf({ n: { memory: sample } }, "n", "memory")?.gauge.available).toBe(4);
+  expect(gaugeOf({ n: { memory: sample } }, "n", "disk")).toBeNull();
+  expect(gaugeOf({}, "n", "memory")).toBeNull();
+});
