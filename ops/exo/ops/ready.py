@@ -1,0 +1,25 @@
+"""What `exo up` prints once it serves: the address, the model, and one line that answers."""
+
+import json
+import shlex
+from collections.abc import Sequence
+
+EXAMPLE = "Name three uses of a paper clip."
+
+
+def make_ready_lines(url: str, models: Sequence[str]) -> list[str]:
+    """Give the lines for a node at `url` that serves `models`; without any, how to get one."""
+    lines = [f"exo is ready at {url}"]
+    if not models:
+        return [
+            *lines,
+            "No model is running. Try one that needs no account: exo models add starter && exo place starter",
+        ]
+    lines += [f"Model: {model}" for model in models]
+    return [*lines, "Try it:", f"  {make_curl_line(url, models[0])}"]
+
+
+def make_curl_line(url: str, model: str) -> str:
+    """Give a command that any shell answers with the model's words."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": EXAMPLE}], "max_tokens": 64})
+    return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"

@@ -1,0 +1,135 @@
+"""Every setting of a node: its type, range, meaning, default, and how it is spelt.
+
+`exo.ops.layers` fills it from `config.toml`, the environment and the command line; `exo up` is
+composed from it. `docs/settings.md` lists the same table, and a test compares the two.
+"""
+
+import socket
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec.structs import FieldInfo, fields
+
+VARIABLE_PREFIX = "EXO_"
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Switch = Literal["auto", "on", "off"]
+
+
+def _about(text: str, *, flag: str = "", in_file: bool = True) -> msgspec.Meta:
+    """Describe a setting: what it does, the flag of `exo up`, and whether `config.toml` may hold it."""
+    return msgspec.Meta(description=text, extra={"flag": flag, "in_file": in_file})
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one node runs."""
+
+    data_dir: Annotated[
+        Path | None,
+        _about("one directory for everything, instead of the system's usual places", flag="--data-dir", in_file=False),
+    ] = None
+    name: Annotated[
+        str, msgspec.Meta(min_length=1, max_length=64), _about("what people call this node", flag="--name")
+    ] = msgspec.field(default_factory=socket.gethostname)
+    namespace: Annotated[
+        str,
+        msgspec.Meta(min_length=1, max_length=64),
+        _about("nodes with other namespaces are other people's clusters", flag="--namespace"),
+    ] = "exo"
+    host: Annotated[
+        str, _about("address that the API listens on; `0.0.0.0` opens it to the network", flag="--host")
+    ] = "127.0.0.1"
+    port: Annotated[Port, _about("port of the API; 0 takes any free one", flag="--port")] = 52415
+    api: Annotated[bool, _about("serve the API and the dashboard from this node", flag="--no-api")] = True
+    worker: Annotated[bool, _about("let models be placed on this node", flag="--no-worker")] = True
+    offline: Annotated[bool, _about("never fetch anything from the internet", flag="--offline")] = False
+    autoload: Annotated[bool, _about("load a known model when a request asks for it", flag="--autoload")] = False
+    models: Annotated[tuple[str, ...], _about("models to add when absent and to place at start", flag="--model")] = ()
+    verbosity: Annotated[
+        int,
+        msgspec.Meta(ge=-1, le=2),
+        _about("-1 warnings only, 0 normal, 1 DEBUG with dates, 2 libraries' DEBUG too", flag="-v, -vv, -q"),
+    ] = 0
+    default_models_dir: Annotated[
+        Path | None, _about("where models are written first; `models` in the data directory when unset")
+    ] = None
+    models_dirs: Annotated[tuple[Path, ...], _about("more directories that models may be written to")] = ()
+    models_read_only_dirs: Annotated[
+        tuple[Path, ...], _about("directories with models that are never written to or deleted from")
+    ] = ()
+    max_concurrent_requests: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=1024),
+        _about("requests that one runner works on at once", flag="--max-concurrent-requests"),
+    ] = 16
+    max_queued_requests: Annotated[
+        int, msgspec.Meta(ge=0, le=65536), _about("requests that may wait at one runner; more are refused")
+    ] = 256
+    max_instance_retries: Annotated[
+        int, msgspec.Meta(ge=1, le=100), _about("starts of a failing runner before its instance is removed")
+    ] = 3
+    request_timeout: Annotated[
+        float, msgspec.Meta(ge=0), _about("seconds until an unfinished request is ended; 0 for never")
+    ] = 0
+    max_body_mb: Annotated[
+        int, msgspec.Meta(ge=1, le=1024), _about("largest request body that the API takes, in MB")
+    ] = 32
+    keep_alive: Annotated[
+        float, msgspec.Meta(gt=0, le=60), _about("seconds of silence on a stream before a keep-alive comment")
+    ] = 10
+    shutdown_grace: Annotated[
+        float, msgspec.Meta(ge=0, le=600), _about("seconds that running requests get to end when the node stops")
+    ] = 2
+    context_length: Annotated[
+        int,
+        msgspec.Meta(ge=0),
+        _about("tokens to reserve memory for when a placement names none; 0 leaves it to the model's card"),
+    ] = 0
+    memory_available_mb: Annotated[
+        int, msgspec.Meta(ge=0), _about("memory to offer to models in MB; 0 asks the machine")
+    ] = 0
+    prefill_step: Annotated[
+        int, msgspec.Meta(ge=0), _about("tokens of a prompt processed per step; 0 leaves it to the engine")
+    ] = 0
+    dense_weights: Annotated[
+        Switch, _about("compute quantized models dense: faster on a CPU, takes more memory; `auto` decides by both")
+    ] = "auto"
+    blas: Annotated[
+        str, _about("path of the OpenBLAS for MLX on a Linux CPU, `bundled` for MLX's own; empty finds one")
+    ] = ""
+    blas_threads: Annotated[int, msgspec.Meta(ge=1, le=256), _about("threads of the matrix library in each runner")] = 1
+    nats_server: Annotated[
+        Path | None, _about("the nats-server to run; unset looks on PATH, then in the installed package")
+    ] = None
+    nats_port: Annotated[Port, _about("port of the message broker on loopback; 0 takes any free one")] = 0
+
+
+class About(msgspec.Struct, frozen=True):
+    """What the documentation and the loader know of one setting."""
+
+    name: str
+    description: str
+    flag: str
+    in_file: bool
+    type: Any
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return VARIABLE_PREFIX + self.name.upper()
+
+
+@cache
+def describe_settings() -> Mapping[str, About]:
+    """Give every setting by name, in the order they are declared."""
+    hints = get_type_hints(Settings, include_extras=True)
+    return {field.name: _describe(field, hints[field.name]) for field in fields(Settings)}
+
+
+def _describe(field: FieldInfo, hint: Any) -> About:
+    meta = next(item for item in hint.__metadata__ if isinstance(item, msgspec.Meta) and item.extra)
+    extra: Mapping[str, Any] = meta.extra or {}
+    return About(field.name, meta.description or "", extra["flag"], extra["in_file"], hint)

@@ -1,0 +1,49 @@
+"""What a node says at start and when it serves."""
+
+import json
+import shlex
+from pathlib import Path
+
+from exo.ops.banner import SEPARATOR, api_url, exo_version, make_banner
+from exo.ops.paths import find_paths
+from exo.ops.ready import make_curl_line, make_ready_lines
+from exo.ops.settings import Settings
+from exo.streams.ids import NodeId
+
+
+def banner(settings: Settings) -> list[str]:
+    return make_banner(settings, find_paths(Path("/box")), node_id=NodeId("n1"), pid=42)
+
+
+def test_the_banner_says_who_and_where() -> None:
+    lines = banner(Settings(name="desk", namespace="lab"))
+    assert lines[:2] == [SEPARATOR, "Starting EXO"]
+    assert lines[-1] == SEPARATOR
+    text = "\n".join(lines)
+    for part in (exo_version(), "pid 42", "n1", "Discovery namespace: lab", "http://127.0.0.1:52415", "/box"):
+        assert part in text
+    assert "without keys" not in text
+
+
+def test_the_banner_is_honest_about_an_open_api() -> None:
+    assert any("without keys" in line for line in banner(Settings(host="0.0.0.0")))
+    assert any("--no-api" in line for line in banner(Settings(host="0.0.0.0", api=False)))
+
+
+def test_an_address_is_one_that_can_be_opened() -> None:
+    assert api_url("0.0.0.0", 80) == "http://127.0.0.1:80"
+    assert api_url("::", 80) == "http://[::1]:80"
+    assert api_url("fe80::1", 80) == "http://[fe80::1]:80"
+
+
+def test_the_curl_line_is_one_shell_word_of_json() -> None:
+    words = shlex.split(make_curl_line("http://a:1", "it's/odd"))
+    assert words[:2] == ["curl", "http://a:1/v1/chat/completions"]
+    body = json.loads(words[-1])
+    assert body["model"] == "it's/odd"
+    assert body["messages"][0]["role"] == "user"
+
+
+def test_ready_names_the_models_or_how_to_get_one() -> None:
+    assert "Model: a" in make_ready_lines("http://a:1", ["a", "b"])
+    assert "exo models add starter" in make_ready_lines("http://a:1", [])[1]
