@@ -101,15 +101,15 @@ async def _decode_speed(url: str, model: str) -> float:
 
 async def _stream(http: httpx2.AsyncClient, url: str, body: dict[str, object]) -> list[float]:
     """Give the moment of each piece of text."""
-    times: list[float] = []
     async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as response:
         response.raise_for_status()
-        async for line in response.aiter_lines():
-            if line.startswith("data: {") and any(
-                choice["delta"].get("content") for choice in json.loads(line[6:])["choices"]
-            ):
-                times.append(time.perf_counter())
-    return times
+        return [time.perf_counter() async for line in response.aiter_lines() if _holds_text(line)]
+
+
+def _holds_text(line: str) -> bool:
+    if not line.startswith("data: {"):
+        return False
+    return any(choice["delta"].get("content") for choice in json.loads(line[6:])["choices"])
 
 
 @contextmanager

@@ -27,7 +27,8 @@ class Result:
         """Render the result for a terminal or a closing note."""
         verdict = "    " if self.bound is None else "PASS" if self.passed else "MISS"
         goal = "" if self.bound is None else f"{self.bound} {self.target:g}"
-        return f"{verdict}  {self.scenario:10} {self.what:58} {self.value:10.3f} {self.unit:8} {goal:18} {self.note}".rstrip()
+        measured = f"{self.scenario:8} {self.what:62} {self.value:10.3f} {self.unit:3}"
+        return f"{verdict}  {measured} {goal:14} {self.note}".rstrip()
 
 
 def percentile(values: list[float], share: float) -> float:
