@@ -3,6 +3,9 @@
 Run by bench/serve.py, with the matrix library that exo's own runners use.
 """
 
+# pyright: basic
+# mlx-lm has no types worth checking against.
+
 import json
 import shutil
 import sys
@@ -24,7 +27,7 @@ PROMPT = "Explain in three sentences why the sky is blue. Variant 0."
 
 def densify(source: Path, target: Path) -> None:
     """Write the weights as dense float32, as exo's loader computes with them on a CPU."""
-    model, _ = load(str(source))
+    model = load(str(source))[0]
     model = dequantize_model(model)
     model.update(tree_map(lambda weight: weight.astype(mx.float32), model.parameters()))
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors*"))
@@ -37,7 +40,7 @@ def densify(source: Path, target: Path) -> None:
 
 def loop(model_path: str, tokens: int) -> None:
     """Print the decode speed of one stream without any server, in tokens per second."""
-    model, tokenizer = load(model_path)
+    model, tokenizer = load(model_path)[:2]
     prompt = tokenizer.apply_chat_template([{"role": "user", "content": PROMPT}], add_generation_prompt=True)
     speeds: list[float] = []
     for _ in range(2):
