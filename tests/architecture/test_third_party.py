@@ -15,7 +15,7 @@ HOME = {
     "streams": {"msgspec"},
     "broker": EVERYWHERE | {"nats", "nkeys", "zeroconf"},
     "services": EVERYWHERE | {"psutil"},
-    "runners": EVERYWHERE | {"gguf", "llguidance", "mlx", "mlx_lm", "numpy", "tokenizers", "transformers"},
+    "runners": EVERYWHERE | {"gguf", "jinja2", "llguidance", "mlx", "mlx_lm", "numpy", "tokenizers", "transformers"},
     "gateway": EVERYWHERE | {"litestar", "prometheus_client", "uvicorn"},
     "dashboard": EVERYWHERE,
     "ops": EVERYWHERE | {"click", "httpx2", "platformdirs", "rich", "typer", "uvloop"},
