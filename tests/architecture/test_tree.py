@@ -1,5 +1,7 @@
 """The shape of the tree: source roots stay PEP 420, files stay small, names stay unique."""
 
+import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +14,17 @@ GENERATED = {"dashboard/web/src/api/types.gen.ts"}
 
 def test_no_source_root_claims_the_namespace() -> None:
     assert [root for root in SOURCE_ROOTS if (ROOT / root / "exo" / "__init__.py").exists()] == []
+
+
+def test_every_list_of_source_roots_is_the_same() -> None:
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    on_disk = sorted(folder.parent.name for folder in ROOT.glob("[a-z]*/exo"))
+    assert on_disk == sorted(SOURCE_ROOTS)
+    assert sorted(tool["hatch"]["build"]["dev-mode-dirs"]) == on_disk
+    assert sorted(tool["hatch"]["build"]["targets"]["wheel"]["packages"]) == [f"{root}/exo" for root in on_disk]
+    assert sorted(tool["importlinter"]["root_packages"]) == [f"exo.{root}" for root in on_disk]
+    layers = re.findall(r"exo\.\w+", " ".join(tool["importlinter"]["contracts"][0]["layers"]))
+    assert sorted(layers) == sorted(tool["importlinter"]["root_packages"])
 
 
 def test_every_package_says_what_it_is() -> None:
