@@ -16,10 +16,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokens_per_second: float = 0
     prefill_tokens_per_second: float = 0
     load_seconds: float = 0
-    fail_load: bool = False
-    """`load` raises."""
-    hang_load: bool = False
-    """`load` never returns."""
+    fail_load: int = 0
+    """1: `load` raises."""
+    hang_load: int = 0
+    """1: `load` never returns."""
     crash_after_tokens: int = NEVER
     """The process kills itself with SIGKILL."""
     hang_after_tokens: int = NEVER

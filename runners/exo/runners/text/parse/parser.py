@@ -46,6 +46,7 @@ class TextParser:
         self._buffer = ""
         self._breaks_to_skip = 1 if reasoning_open else 0
         self._is_after_call = False
+        self._blanks = ""
         self._reader: CallReader | None = None
 
     @property
@@ -106,7 +107,7 @@ class TextParser:
             return False
         self._reader = None
         self._breaks_to_skip = 0
-        self._is_after_call = any(isinstance(piece, CallEnd) for piece in given)
+        self._is_after_call, self._blanks = any(isinstance(piece, CallEnd) for piece in given), ""
         return True
 
     def _give(self, text: str, pieces: list[Piece]) -> None:
@@ -121,5 +122,7 @@ class TextParser:
         elif not self._is_after_call:
             pieces.append(Content(text))
         elif text.strip():
-            self._is_after_call = False
-            pieces.append(Content(text))
+            pieces.append(Content(self._blanks + text))
+            self._is_after_call, self._blanks = False, ""
+        else:
+            self._blanks += text
