@@ -1,0 +1,1 @@
+"""The models that exo knows by name."""

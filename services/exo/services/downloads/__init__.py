@@ -1,0 +1,1 @@
+"""Model files on this node: what is there, how more get there, how they go."""

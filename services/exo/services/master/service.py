@@ -1,0 +1,144 @@
+"""The master's loops: commands in, decisions out, and the sweep beside them.
+
+Runs on every node and rules on one: whoever holds the lease. What is decided is decided by the pure
+`decide` and `sweep`; here it is written, fenced, folded and acknowledged, in this order.
+"""
+
+import asyncio
+
+import structlog
+
+from exo.broker.bus import Bus, WorkItem
+from exo.broker.errors import BusUnavailableError
+from exo.services.catalog.service import Catalog
+from exo.services.clock import Clock
+from exo.services.master.decide import Circumstances, decide, reject
+from exo.services.master.inbox import Garbage, read_command
+from exo.services.master.presence import PresenceWatch
+from exo.services.master.reign import DeposedError, Reign
+from exo.services.master.sweep import sweep
+from exo.services.projection import Projection
+from exo.services.telemetry.gauges import Gauges
+from exo.streams.codes import Code
+from exo.streams.commands import Command, CreateInstance, PlaceInstance
+from exo.streams.events import CommandRejected, Decision, NodeJoined, NodeLeft, Recorded, RunnerStatusChanged
+from exo.streams.ids import NodeId
+from exo.streams.instances import Failed
+from exo.streams.layout import COMMANDS
+from exo.streams.state import State
+from exo.streams.views import online_workers
+
+log = structlog.get_logger(__name__)
+
+CONSUMER = "master"
+SWEEP_INTERVAL = 1.0
+_GAUGES_TIMEOUT = 3.0
+"""Seconds after the start of a reign for which placement waits for memory samples."""
+
+
+class Master:
+    """Decides during one reign."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        reign: Reign,
+        *,
+        projection: Projection,
+        gauges: Gauges,
+        catalog: Catalog,
+        clock: Clock,
+    ) -> None:
+        self._bus = bus
+        self._reign = reign
+        self._projection = projection
+        self._gauges = gauges
+        self._catalog = catalog
+        self._clock = clock
+        self._presence = PresenceWatch(bus, clock=clock)
+        self._sweep_is_due = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled; `DeposedError` when another master has taken over."""
+        stop_listening = self._projection.on_event(self._notice)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._take_commands())
+                group.create_task(self._sweep_for_ever())
+                group.create_task(self._tick())
+        except* DeposedError as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            stop_listening()
+
+    async def _take_commands(self) -> None:
+        async for item in self._bus.work(COMMANDS.name, name=CONSUMER, ack_wait=5, max_deliver=5):
+            await self._answer(item)
+
+    async def _answer(self, item: WorkItem) -> None:
+        read = read_command(item.message.payload)
+        if isinstance(read, Garbage):
+            log.warning("a command cannot be read", subject=item.message.subject, reason=read.reason)
+            await item.term(read.reason)
+            return
+        if isinstance(read, PlaceInstance | CreateInstance):
+            await self._wait_for_gauges()
+        async with self._reign.turn() as state:
+            await self._decide(read, state)
+        await item.ack()
+
+    async def _decide(self, read: Command | CommandRejected, state: State) -> None:
+        identifier = read.command if isinstance(read, CommandRejected) else read.command_id
+        if state.receipts.get(identifier) is not None:
+            log.debug("a command came twice", command=identifier)
+            return
+        decision = read if isinstance(read, CommandRejected) else self._judge(read, state)
+        if isinstance(decision, CommandRejected):
+            log.info("a command was rejected", command=identifier, code=decision.code)
+        await self._reign.write(decision, cause=identifier)
+
+    def _judge(self, command: Command, state: State) -> Decision:
+        given = Circumstances(state, self._gauges.memory(), self._catalog, self._clock.now())
+        try:
+            return decide(command, given)
+        except Exception:
+            log.exception("a command could not be decided", command=command.command_id)
+            reason = "exo made a mistake in deciding this; the master's log has the traceback"
+            return reject(command.command_id, Code.INTERNAL, reason)
+
+    async def _wait_for_gauges(self) -> None:
+        workers = [node.id for node in online_workers(self._reign.state)]
+        left = self._reign.began + _GAUGES_TIMEOUT - self._clock.monotonic()
+        if left > 0:
+            await self._gauges.wait_for_memory(workers, timeout=left)
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await self._sweep_is_due.wait()
+            self._sweep_is_due.clear()
+            try:
+                absent = await self._presence.look(self._reign.state)
+            except BusUnavailableError:
+                self._presence.forget()
+                continue
+            await self._sweep(absent)
+
+    async def _sweep(self, absent: dict[NodeId, float]) -> None:
+        while True:
+            async with self._reign.turn() as state:
+                decision = next(sweep(state, absent=absent, now=self._clock.now()), None)
+                if decision is None:
+                    return
+                log.info("the sweep decided", decision=type(decision).__name__)
+                await self._reign.write(decision)
+
+    async def _tick(self) -> None:
+        while True:
+            self._sweep_is_due.set()
+            await self._clock.sleep(SWEEP_INTERVAL)
+
+    def _notice(self, recorded: Recorded, _state: State) -> None:
+        event = recorded.envelope.event if recorded.envelope else None
+        failed = isinstance(event, RunnerStatusChanged) and isinstance(event.status, Failed)
+        if failed or isinstance(event, NodeJoined | NodeLeft):
+            self._sweep_is_due.set()

@@ -1,0 +1,89 @@
+"""`sweep`: what the master decides of its own accord, because a node, a runner or a deadline is gone. Pure.
+
+Called again after each of its decisions was folded, until it gives nothing more.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from exo.streams import events as e
+from exo.streams.codes import Code
+from exo.streams.ids import BootId, NodeId, TaskId
+from exo.streams.instances import Failed
+from exo.streams.layout import PRESENCE_TTL
+from exo.streams.state import State
+from exo.streams.tasks import TaskRecord
+
+ABSENCE = 2.0 * PRESENCE_TTL
+"""Seconds without a presence key after which a node has timed out."""
+DEADLINE_SLACK = 5_000
+"""Milliseconds left to rank 0, which judges deadlines itself."""
+_MOST_TASKS = 1000
+"""In one event, so that it stays small."""
+
+
+def sweep(state: State, *, absent: Mapping[NodeId, float], now: int) -> Iterator[e.Decision]:
+    """Give the decisions that are due. `absent` holds the seconds for which each node's presence was missing."""
+    yield from _time_out_nodes(state, absent)
+    yield from _fail_tasks(state, now)
+    yield from _remove_failed(state)
+
+
+def _time_out_nodes(state: State, absent: Mapping[NodeId, float]) -> Iterator[e.Decision]:
+    for node in state.nodes.values():
+        if node.online and absent.get(node.id, 0) >= ABSENCE:
+            yield e.NodeTimedOut(node=node.id)
+
+
+def _fail_tasks(state: State, now: int) -> Iterator[e.Decision]:
+    groups: dict[tuple[str, str], list[TaskId]] = {}
+    for task in state.tasks.values():
+        why = _find_failure(state, task, now)
+        if why is not None:
+            groups.setdefault(why, []).append(task.id)
+    for (code, message), tasks in groups.items():
+        for some in _cut(tasks):
+            yield e.TasksFailed(tasks=some, code=code, message=message)
+
+
+def _find_failure(state: State, task: TaskRecord, now: int) -> tuple[str, str] | None:
+    lost = _find_lost(state, task.node, task.boot)
+    if lost is not None:
+        return lost, "the node that worked on the request was " + _WHAT_HAPPENED[lost]
+    if task.on_disconnect == "cancel":
+        lost = _find_lost(state, task.gateway, task.gateway_boot)
+        if lost is not None:
+            return lost, "the node that took the request was " + _WHAT_HAPPENED[lost]
+    if task.deadline and now > task.deadline + DEADLINE_SLACK:
+        return Code.DEADLINE_EXCEEDED, "the request did not end before its deadline"
+    return None
+
+
+_WHAT_HAPPENED = {Code.NODE_RESTARTED: "restarted", Code.NODE_TIMED_OUT: "lost"}
+
+
+def _find_lost(state: State, node_id: NodeId, boot: BootId) -> Code | None:
+    node = state.nodes.get(node_id)
+    if node is None:
+        return None
+    if node.boot != boot:
+        return Code.NODE_RESTARTED
+    return None if node.online else Code.NODE_TIMED_OUT
+
+
+def _cut(tasks: list[TaskId]) -> Iterable[tuple[TaskId, ...]]:
+    return (tuple(tasks[start : start + _MOST_TASKS]) for start in range(0, len(tasks), _MOST_TASKS))
+
+
+def _remove_failed(state: State) -> Iterator[e.Decision]:
+    removed: set[str] = set()
+    for runner in state.runners.values():
+        status = runner.status
+        if isinstance(status, Failed) and status.retry_at == 0 and runner.instance not in removed:
+            removed.add(runner.instance)
+            reason = f"{status.message} (attempt {status.attempt}, no more are made)"
+            yield e.InstanceRemoved(
+                instance=runner.instance,
+                code=status.code,
+                reason=reason,
+                evidence=status.evidence,
+            )

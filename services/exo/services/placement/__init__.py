@@ -1,0 +1,1 @@
+"""Where a model can go: pure functions over State and memory gauges."""

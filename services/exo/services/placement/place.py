@@ -1,0 +1,160 @@
+"""`place`: one way to run a model on the nodes there are, or the reason why there is none. Pure."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from exo.services.placement.memory import Need, engine_of, fit, free_on, in_gb, promised_on, reserve_of
+from exo.streams.codes import Code
+from exo.streams.ids import InstanceId, NodeId, RunnerId
+from exo.streams.instances import Instance, Shard, Sharding, Transport
+from exo.streams.models import ModelCard
+from exo.streams.nodes import NodeRecord
+from exo.streams.placements import Preview, Unplaceable
+from exo.streams.state import State
+from exo.streams.telemetry import MemoryGauge
+from exo.streams.views import nodes_holding, online_workers
+
+Memory = Mapping[NodeId, MemoryGauge]
+"""The newest memory sample of each node that has sent one."""
+
+
+class PlaceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asks for; `context_length` 0 is as much as fits."""
+
+    sharding: Sharding = "Pipeline"
+    transport: Transport = "MlxRing"
+    min_nodes: int = 1
+    context_length: int = 0
+
+
+def place(
+    card: ModelCard,
+    *,
+    instance: InstanceId,
+    state: State,
+    memory: Memory,
+    options: PlaceOptions,
+    now: int,
+) -> Instance | Unplaceable:
+    """Choose the node with the most free memory that holds the model's files."""
+    refused = _refuse_options(card, options, nodes=len(online_workers(state)))
+    if refused is not None:
+        return refused
+    nodes = list_candidates(card, state)
+    if isinstance(nodes, Unplaceable):
+        return nodes
+    known = [node for node in nodes if node.id in memory]
+    if not known:
+        return Unplaceable(code=Code.MEMORY_UNKNOWN, reason="no node has reported its memory yet; try again shortly")
+    best = max(known, key=lambda node: free_on(state, node.id, memory[node.id]))
+    free = free_on(state, best.id, memory[best.id])
+    need = fit(card, free=free, context_length=options.context_length, backends=best.facts.backends)
+    if need.total > free:
+        return _explain_shortage(card, need, node=best, state=state, gauge=memory[best.id])
+    return _build(card, need, instance=instance, node=best.id, options=options, now=now)
+
+
+def previews(
+    card: ModelCard,
+    *,
+    state: State,
+    memory: Memory,
+    draw_id: Callable[[], InstanceId],
+    min_nodes: int = 1,
+    now: int,
+) -> list[Preview]:
+    """Give every combination of sharding and transport, each with its instance or its reason."""
+    shardings: tuple[Sharding, ...] = ("Pipeline", "Tensor")
+    transports: tuple[Transport, ...] = ("MlxRing", "MlxJaccl")
+    found: list[Preview] = []
+    for sharding in shardings:
+        for transport in transports:
+            options = PlaceOptions(sharding=sharding, transport=transport, min_nodes=min_nodes)
+            answer = place(card, instance=draw_id(), state=state, memory=memory, options=options, now=now)
+            found.append(_preview(answer, options))
+    return found
+
+
+def list_candidates(card: ModelCard, state: State) -> list[NodeRecord] | Unplaceable:
+    """Give the nodes that can run a model as far as files and backends go."""
+    workers = online_workers(state)
+    if not workers:
+        return Unplaceable(code=Code.UNPLACEABLE, reason="no node that runs models is online")
+    if engine_of(card) == "scripted":
+        return workers
+    able = [node for node in workers if set(node.facts.backends) & set(card.backends)]
+    if not able:
+        needs = ", ".join(card.backends)
+        return Unplaceable(code=Code.UNPLACEABLE, reason=f"{card.model_id} needs one of {needs}; no node has it")
+    holders = nodes_holding(state, card.model_id)
+    ready = [node for node in able if node.id in holders]
+    if not ready:
+        reason = f"no node holds the files of {card.model_id}; fetch them with `exo models add {card.model_id}`"
+        return Unplaceable(code=Code.MODEL_FILES_MISSING, reason=reason)
+    return ready
+
+
+def _refuse_options(card: ModelCard, options: PlaceOptions, *, nodes: int) -> Unplaceable | None:
+    reason = ""
+    if options.min_nodes > 1:
+        reason = f"{options.min_nodes} nodes are asked for; this version places a model on one node ({nodes} online)"
+    elif options.transport == "MlxJaccl":
+        reason = "MlxJaccl needs at least 2 nodes with RDMA links between them"
+    elif options.sharding == "Tensor":
+        reason = "Tensor sharding needs at least 2 nodes"
+    elif card.context_length and options.context_length > card.context_length:
+        reason = f"{card.model_id} takes at most {card.context_length} tokens, {options.context_length} are asked for"
+    return Unplaceable(code=Code.UNPLACEABLE, reason=reason) if reason else None
+
+
+def _explain_shortage(
+    card: ModelCard, need: Need, *, node: NodeRecord, state: State, gauge: MemoryGauge
+) -> Unplaceable:
+    free = free_on(state, node.id, gauge)
+    promised = promised_on(state, node.id, gauge)
+    reason = (
+        f"{card.model_id} needs {in_gb(need.total)} (weights {in_gb(need.weights)}, KV cache {in_gb(need.kv_cache)} "
+        f"for {need.context_length} tokens, overhead {in_gb(need.overhead)}) but {node.facts.name} can give "
+        f"{in_gb(free)} (available {in_gb(gauge.available)}, kept for the system {in_gb(reserve_of(gauge))}, "
+        f"promised to other instances {in_gb(promised)}): {in_gb(need.total - free)} are missing"
+    )
+    return Unplaceable(code=Code.INSUFFICIENT_MEMORY, reason=reason)
+
+
+def _build(
+    card: ModelCard, need: Need, *, instance: InstanceId, node: NodeId, options: PlaceOptions, now: int
+) -> Instance:
+    shard = Shard(
+        runner=RunnerId(f"{instance}-0"),
+        node=node,
+        rank=0,
+        world_size=1,
+        start_layer=0,
+        end_layer=card.n_layers,
+        n_layers=card.n_layers,
+        memory_bytes=need.total,
+    )
+    return Instance(
+        id=instance,
+        model=card,
+        sharding=options.sharding,
+        transport=options.transport,
+        shards=(shard,),
+        context_length=need.context_length,
+        placed_at=now,
+    )
+
+
+def _preview(answer: Instance | Unplaceable, options: PlaceOptions) -> Preview:
+    if isinstance(answer, Unplaceable):
+        return Preview(
+            sharding=options.sharding, transport=options.transport, nodes=options.min_nodes, unplaceable=answer
+        )
+    return Preview(
+        sharding=options.sharding,
+        transport=options.transport,
+        nodes=len(answer.shards),
+        instance=answer,
+        memory_by_node={shard.node: shard.memory_bytes for shard in answer.shards},
+    )

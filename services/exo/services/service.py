@@ -1,0 +1,39 @@
+"""How a long-running part of a node is run: until it is cancelled, and again after an error.
+
+`NodeServices` starts each part through `supervise`; a part never starts tasks outside its own task
+group.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from exo.broker.errors import BusUnavailableError
+from exo.services.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 5.0
+_CALM = 30.0
+"""Seconds without an error after which the next one counts as the first."""
+
+
+async def supervise(name: str, run: Callable[[], Awaitable[None]], *, clock: Clock) -> None:
+    """Run a part for ever: an error is logged, and after a growing pause it starts again.
+
+    Returns when `run` does. Losing the broker is expected and logged without a traceback.
+    """
+    pause = FIRST_PAUSE
+    while True:
+        started = clock.monotonic()
+        try:
+            return await run()
+        except BusUnavailableError as error:
+            log.warning("a service lost the broker", service=name, error=str(error))
+        except Exception:
+            log.exception("a service failed and starts again", service=name, pause=pause)
+        if clock.monotonic() - started > _CALM:
+            pause = FIRST_PAUSE
+        await clock.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)

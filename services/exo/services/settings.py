@@ -1,0 +1,44 @@
+"""Everything that the services of one node need to be told, as one frozen value.
+
+`ops/up.py` fills it from flags, environment and config file; services read it and nothing else.
+"""
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from exo.streams.ids import BootId, NodeId
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How runners serve; see `exo.streams.pipe.EngineOptions`."""
+
+    max_batch: int = 16
+    max_queue: int = 256
+    prefill_step: int = 0
+    blas_threads: int = 1
+    dense_weights: bool | None = None
+    """None: dense where that is fast and the instance was placed with room for it."""
+    script: dict[str, float] = {}
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One node. `model_directories` are searched in order; the first one takes new models."""
+
+    node: NodeId
+    boot: BootId
+    name: str
+    version: str
+    model_directories: tuple[Path, ...]
+    data_directory: Path
+    api_port: int = 0
+    addresses: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ("MlxCpu",)
+    worker: bool = True
+    offline: bool = False
+    max_retries: int = 3
+    """Starts of a runner that fail before its instance is removed."""
+    engine: EngineSettings = EngineSettings()
+    runner_command: tuple[str, ...] = (sys.executable, "-m", "exo.runners")
+    convert_command: tuple[str, ...] = (sys.executable, "-m", "exo.runners.convert")

@@ -1,0 +1,1 @@
+"""What a machine measures of itself, and the newest sample of every machine."""

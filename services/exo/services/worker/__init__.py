@@ -1,0 +1,1 @@
+"""The worker: follows State and makes this node's runners match it."""
