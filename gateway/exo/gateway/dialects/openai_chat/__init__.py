@@ -1,0 +1,1 @@
+"""OpenAI's Chat Completions, with the extensions that local servers share."""

@@ -1,0 +1,92 @@
+"""The gateway of one node: its parts, wired together, and their common lifetime.
+
+`create_app` makes one and hands it to every route. All tasks that outlive a request - repairs,
+cancellations, clean-up - run in the task group of `running`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+
+from exo.broker.bus import Bus
+from exo.gateway.answers import Courier
+from exo.gateway.commands import Commander
+from exo.gateway.hub import RelayHub
+from exo.gateway.metrics import ClusterCollector, Metrics
+from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
+from exo.gateway.submit import Submitter
+from exo.streams.state import State
+
+log = structlog.get_logger(__name__)
+
+
+class Gateway:
+    """Everything a route may need."""
+
+    def __init__(self, bus: Bus, ports: GatewayPorts, *, node: NodeIdentity, settings: GatewaySettings) -> None:
+        self.bus = bus
+        self.states = ports.states
+        self.gauges = ports.gauges
+        self.placer = ports.placer
+        self.catalog = ports.catalog
+        self.node = node
+        self.settings = settings
+        self.metrics = Metrics()
+        self.commander = Commander(bus, self.states, timeout=settings.command_timeout)
+        self.hub = RelayHub(bus, self.states, settings=settings, spawn=self.spawn)
+        self.submitter = Submitter(
+            bus,
+            self.states,
+            node=node,
+            settings=settings,
+            catalog=self.catalog,
+            commander=self.commander,
+            hub=self.hub,
+            spawn=self.spawn,
+        )
+        self.courier = Courier(
+            self.submitter, self.hub, metrics=self.metrics, keep_alive=settings.keep_alive
+        )
+        self.onboarded = False
+        self._group: asyncio.TaskGroup | None = None
+        self.metrics.registry.register(
+            ClusterCollector(
+                state=lambda: self.states.state, relays=lambda: len(self.hub), connected=lambda: bus.connected
+            )
+        )
+
+    @property
+    def state(self) -> State:
+        """The newest State this node knows."""
+        return self.states.state
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the requests; what it raises is logged and hurts nobody else."""
+        if self._group is None:
+            work.close()
+            log.warning("work that came after the gateway had stopped is dropped")
+            return
+        self._group.create_task(_guard(work))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the gateway's own tasks; on leaving, cancellations already under way are finished first."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            keepers = [group.create_task(self.hub.run()), group.create_task(self.submitter.run())]
+            try:
+                yield
+            finally:
+                self._group = None
+                for keeper in keepers:
+                    keeper.cancel()
+
+
+async def _guard(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Exception:
+        log.exception("work beside a request failed")

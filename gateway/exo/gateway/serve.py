@@ -1,0 +1,96 @@
+"""Serves an app over HTTP inside the caller's event loop. Called by `exo.ops.up` and by tests.
+
+Signals stay the caller's: uvicorn's own handlers are left out.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import structlog
+from litestar.types import ASGIApp
+from uvicorn import Config, Server
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from exo.gateway.answers import ABORT
+
+log = structlog.get_logger(__name__)
+
+BACKLOG = 2048
+KEEP_ALIVE = 75
+"""Seconds an idle connection is kept; longer than what proxies and SDK pools keep it for."""
+GRACE = 3
+"""Seconds that running responses get when the server stops."""
+
+
+class AddressInUseError(Exception):
+    """Raised when the address cannot be listened on."""
+
+    def __init__(self, host: str, port: int, *, reason: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {reason}; choose another port with --port")
+        self.host = host
+        self.port = port
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, which also lets a response drop its connection without sending what is buffered."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+
+
+class _Server(Server):
+    """uvicorn's server without its signal handlers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Open a listening socket; port 0 lets the system pick one. Raises `AddressInUseError`."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise AddressInUseError(host, port, reason=error.strerror or str(error)) from error
+    listener.setblocking(False)
+    return listener
+
+
+@asynccontextmanager
+async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve until left: then no connection is accepted, running responses get `GRACE`, and the app shuts down."""
+    config = Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=GRACE,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        if serving.done():
+            # Its start-up failed: the app's lifespan raised, and has logged why.
+            await serving
+            raise RuntimeError("the HTTP server stopped while it was starting")
+        yield
+    finally:
+        server.should_exit = True
+        await serving

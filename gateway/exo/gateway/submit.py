@@ -1,0 +1,169 @@
+"""Brings a request to a ready instance of its model and opens the relay that its answer comes on.
+
+The body is stored and the chunks are subscribed to before the master hears of the task, so that
+nothing of the answer can be missed.
+"""
+
+import asyncio
+from time import time
+from typing import Any
+
+import structlog
+
+from exo.broker.bus import Bus
+from exo.broker.errors import BrokerError
+from exo.gateway.availability import describe_unready, find_instance_error, is_running, require_known
+from exo.gateway.commands import Commander, now_ms
+from exo.gateway.errors import GatewayError
+from exo.gateway.hub import RelayHub, Spawn
+from exo.gateway.ports import Catalog, StateSource
+from exo.gateway.relay import Relay
+from exo.gateway.settings import GatewaySettings, NodeIdentity
+from exo.streams import subjects
+from exo.streams.codec import encode
+from exo.streams.codes import Code
+from exo.streams.commands import CancelTask, PlaceInstance, SubmitTask
+from exo.streams.ids import InstanceId, ModelId, TaskId, new_command_id, new_instance_id, new_task_id
+from exo.streams.layout import MAX_PAYLOAD
+from exo.streams.requests import Dialect, GenerationRequest, ResumeRecord, StoredRequest
+from exo.streams.tasks import OnDisconnect
+
+log = structlog.get_logger(__name__)
+
+_CLEANUP_PERIOD = 1.0
+
+
+class Submitter:
+    """Submits requests of this gateway, and forgets their text as soon as they have ended."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        states: StateSource,
+        *,
+        node: NodeIdentity,
+        settings: GatewaySettings,
+        catalog: Catalog,
+        commander: Commander,
+        hub: RelayHub,
+        spawn: Spawn,
+    ) -> None:
+        self._bus = bus
+        self._states = states
+        self._node = node
+        self._settings = settings
+        self._catalog = catalog
+        self._commander = commander
+        self._hub = hub
+        self._spawn = spawn
+        self._stored: dict[TaskId, StoredRequest] = {}
+
+    async def submit(
+        self,
+        request: GenerationRequest,
+        *,
+        dialect: Dialect,
+        stream: bool,
+        options: dict[str, Any],
+        on_disconnect: OnDisconnect,
+    ) -> tuple[Relay, StoredRequest]:
+        """Store, subscribe, ask the master; gives the open relay once an instance has the task."""
+        model = await self._require_running(request.model)
+        task = new_task_id()
+        resume = ResumeRecord(dialect=dialect, created=int(time()), stream=stream, options=options)
+        stored = StoredRequest(task=task, request=request, resume=resume)
+        body = encode(stored)
+        if len(body) > MAX_PAYLOAD:
+            raise GatewayError(Code.PAYLOAD_TOO_LARGE, f"The request is larger than {MAX_PAYLOAD} bytes.")
+        await self._bus.append(subjects.request(task), body)
+        relay = await self._hub.open(task, cancels=on_disconnect == "cancel")
+        try:
+            await self._commander.execute(
+                SubmitTask(
+                    command_id=new_command_id(),
+                    issued_at=now_ms(),
+                    task=task,
+                    model=model,
+                    size=len(body),
+                    gateway=self._node.id,
+                    gateway_boot=self._node.boot,
+                    on_disconnect=on_disconnect,
+                )
+            )
+        except BaseException as error:
+            self._hub.close(relay)
+            refused = isinstance(error, GatewayError) and error.code != Code.MASTER_UNAVAILABLE
+            self._spawn(self._abandon(stored, cancel=not refused))
+            raise
+        self._stored[task] = stored
+        return relay, stored
+
+    def cancel_soon(self, task: TaskId, *, reason: str) -> None:
+        """Cancel without waiting, for callers that are themselves being cancelled."""
+        self._spawn(self.cancel(task, reason=reason))
+
+    async def cancel(self, task: TaskId, *, reason: str) -> None:
+        """Ask for a task to be dropped; never raises, since nobody waits for the outcome."""
+        command = CancelTask(command_id=new_command_id(), issued_at=now_ms(), task=task, reason=reason)
+        try:
+            await self._commander.send(command)
+        except (GatewayError, BrokerError) as error:
+            log.warning("a request cannot be cancelled", task=task, error=str(error))
+
+    async def _abandon(self, stored: StoredRequest, *, cancel: bool) -> None:
+        """Clean up after a request nobody waits for; a master that is late finds the tombstone."""
+        if cancel:
+            await self.cancel(stored.task, reason="the request was given up before it was assigned")
+        await self._forget_text(stored)
+
+    async def run(self) -> None:
+        """Replace the stored text of each request that has ended, until cancelled."""
+        while True:
+            await asyncio.sleep(_CLEANUP_PERIOD)
+            tasks = self._states.state.tasks
+            for task in [task for task in self._stored if task not in tasks]:
+                await self._forget_text(self._stored.pop(task))
+
+    async def _forget_text(self, stored: StoredRequest) -> None:
+        """Keep what a resume needs and drop the prompt: one message per subject, so the old one is gone."""
+        kept = StoredRequest(
+            task=stored.task, request=GenerationRequest(model=stored.request.model), resume=stored.resume
+        )
+        try:
+            await self._bus.append(subjects.request(stored.task), encode(kept))
+        except BrokerError as error:
+            log.info("the text of a request stays stored until it expires", task=stored.task, error=str(error))
+
+    async def _require_running(self, name: ModelId) -> ModelId:
+        """Give the id of a model that is ready, by its id or an alias; with autoload, place it and wait."""
+        state = self._states.state
+        if is_running(state, name):
+            return name
+        model = require_known(state, self._catalog, name).model_id
+        if not is_running(state, model):
+            if not self._settings.autoload:
+                raise describe_unready(state, model, asked=name)
+            await self._await_ready(model, await self._load(model))
+        return model
+
+    async def _load(self, model: ModelId) -> InstanceId:
+        command = PlaceInstance(
+            command_id=new_command_id(),
+            issued_at=now_ms(),
+            instance=new_instance_id(),
+            model=model,
+            only_if_absent=True,
+        )
+        receipt = await self._commander.execute(command)
+        return InstanceId(receipt.subject_id)
+
+    async def _await_ready(self, model: ModelId, instance: InstanceId) -> None:
+        try:
+            state = await self._states.wait(
+                lambda state: is_running(state, model) or instance not in state.instances,
+                timeout=self._settings.autoload_timeout,
+            )
+        except TimeoutError as error:
+            raise describe_unready(self._states.state, model, asked=model) from error
+        if not is_running(state, model):
+            raise find_instance_error(state, instance)
