@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from exo.dashboard.assets import STATIC
-from support.browser import BROWSERS, FLAGS, Opener
+from support.browser import BROWSERS, FLAGS, PATIENCE_MS, Opener
 from support.node import NodeProcess, running_node
 
 HERE = Path(__file__).parent
@@ -29,6 +29,7 @@ def browser() -> Generator[Browser]:
     executable = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if executable is None:
         pytest.skip(f"needs one of {', '.join(BROWSERS)}, for example Debian's package chromium")
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, headless=True, args=FLAGS)
         yield browser

@@ -30,16 +30,18 @@ def test_a_model_is_placed_and_stopped_from_the_page(open_page: Opener, node: No
     expect(page.get_by_text("exo/scripted is placed.")).to_be_visible()
     placed = set(node.instances_of("exo/scripted")) - before
     assert len(placed) == 1
-    card = page.get_by_role("listitem").filter(has=page.locator(f"code[title='{placed.pop()}']")).first
+    has_id = page.locator(f"code[title='{placed.pop()}']")
+    card = page.get_by_role("region", name="Instances", exact=True).get_by_role("listitem").filter(has=has_id)
     expect(card.get_by_text("Ready", exact=True)).to_be_visible()
     card.get_by_role("button", name="Stop exo/scripted").click()
     expect(card).to_be_hidden()
+    expect(page.get_by_role("region", name="Removed instances").locator(has_id)).to_be_visible()
     assert set(node.instances_of("exo/scripted")) == before
 
 
 def test_a_placement_that_cannot_be_says_why_beside_the_button(open_page: Opener) -> None:
     page = open_page(refusals=1)
-    page.get_by_label("Model to place").select_option("starter")
+    page.get_by_label("Model to place").select_option("HuggingFaceTB/SmolLM2-135M-Instruct")
     page.get_by_role("button", name="Place", exact=True).click()
     launch = page.get_by_role("region", name="Launch")
     expect(launch.get_by_role("alert")).to_contain_text("model_files_missing")
