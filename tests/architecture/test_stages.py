@@ -16,7 +16,7 @@ class Programs:
         self.started: list[str] = []
 
     def run(self, command: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path = checks.ROOT) -> int:
-        words = " ".join(Path(word).name for word in command)
+        words = " ".join(str(word).rpartition("/")[2] for word in command)
         assert cwd.exists()
         assert env is not None
         self.started.append(words)
