@@ -57,6 +57,14 @@ def load_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | Non
     )
 
 
+def load_paths(data_dir: Path | None, environment: Mapping[str, str] | None = None) -> Paths:
+    """Give the directories alone: `data_dir` or what the variables say. The settings' file is not read."""
+    environment = os.environ if environment is None else environment
+    about = describe_settings()["data_dir"]
+    given = dict(_read_variables({"data_dir": about}, environment)).get("data_dir", (None, ""))
+    return find_paths(data_dir or _convert(about, given), environment)
+
+
 def _read_file(known: Mapping[str, About], path: Path) -> dict[str, Given]:
     try:
         content: dict[str, Any] = msgspec.toml.decode(path.read_bytes())

@@ -7,9 +7,7 @@ each start. Called once by `exo up`; modules only ever call `structlog.get_logge
 
 import logging
 import logging.handlers
-import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +16,7 @@ from structlog.dev import ConsoleRenderer, plain_traceback
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import Processor
 
+from exo.ops.color import wants_color
 from exo.ops.redaction import redact_event
 
 FILE_BYTES = 16 * 1024 * 1024
@@ -44,12 +43,6 @@ def set_up_logging(*, verbosity: int, log_file: Path | None, stream: TextIO | No
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.NOTSET if verbosity >= 2 else logging.WARNING)
     _configure_structlog(root.level)
-
-
-def wants_color(stream: TextIO, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether to colour what goes to this stream: a terminal, and nobody said NO_COLOR."""
-    environment = os.environ if environment is None else environment
-    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
 def _configure_structlog(level: int) -> None:

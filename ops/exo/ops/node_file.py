@@ -18,8 +18,7 @@ from exo.streams.ids import SUBJECT_TOKEN, NodeId, new_node_id
 class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
     """The node that runs: its process, and where its API and its message broker answer.
 
-    `api_url` is empty with `--no-api`. `broker_user` and `broker_password` are this machine's
-    administrator on the bus; the file is readable by its owner only.
+    `api_url` is empty with `--no-api`. `broker_key_file` holds the key that opens the message broker.
     """
 
     pid: int
@@ -28,8 +27,7 @@ class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     api_url: str
     broker_url: str = ""
-    broker_user: str = ""
-    broker_password: str = ""
+    broker_key_file: str = ""
     started_at: float = 0
     """Unix time in seconds."""
 

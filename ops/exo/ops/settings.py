@@ -71,9 +71,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_instance_retries: Annotated[
         int, msgspec.Meta(ge=1, le=100), _about("starts of a failing runner before its instance is removed")
     ] = 3
-    request_timeout: Annotated[
-        float, msgspec.Meta(ge=0), _about("seconds until an unfinished request is ended; 0 for never")
-    ] = 0
     max_body_mb: Annotated[
         int, msgspec.Meta(ge=1, le=1024), _about("largest request body that the API takes, in MB")
     ] = 32
@@ -83,11 +80,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shutdown_grace: Annotated[
         float, msgspec.Meta(ge=0, le=600), _about("seconds that running requests get to end when the node stops")
     ] = 2
-    context_length: Annotated[
-        int,
-        msgspec.Meta(ge=0),
-        _about("tokens to reserve memory for when a placement names none; 0 leaves it to the model's card"),
-    ] = 0
     memory_available_mb: Annotated[
         int, msgspec.Meta(ge=0), _about("memory to offer to models in MB; 0 asks the machine")
     ] = 0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from exo.ops.logging import set_up_logging, wants_color
+from exo.ops.color import wants_color
+from exo.ops.logging import set_up_logging
 from exo.ops.redaction import HIDDEN, is_private, redact_value
 
 

@@ -1,0 +1,110 @@
+"""`exo up` and `exo down`: the life of the node on this machine."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from exo.ops.cli.options import DataDir
+from exo.ops.errors import CommandError, NoNodeError, UsageError
+from exo.ops.layers import Loaded, load_paths, load_settings
+from exo.ops.lock import is_held, read_holder
+from exo.ops.terminal import say, tell
+
+_POLL = 0.05
+
+
+def up(
+    *,
+    model: Annotated[list[str] | None, typer.Option(help="Add this model if absent and place it; repeatable.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; 0 takes any free one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address the API listens on; 0.0.0.0 opens it.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="One directory for everything.")] = None,
+    name: Annotated[str | None, typer.Option(help="What people call this node.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Name of the cluster this node belongs to.")] = None,
+    max_concurrent_requests: Annotated[
+        int | None, typer.Option(help="Requests that one runner works on at once.")
+    ] = None,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="DEBUG with dates; -vv libraries too.")
+    ] = 0,
+    autoload: Annotated[bool, typer.Option("--autoload", help="Load a known model when it is asked for.")] = False,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Run no models on this node.")] = False,
+    no_api: Annotated[bool, typer.Option("--no-api", help="Serve no API and no dashboard.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Fetch nothing from the internet.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only.")] = False,
+    legacy_daemon: Annotated[
+        bool, typer.Option("--legacy-daemon", help="Detach by a double fork, once the node is ready.")
+    ] = False,
+) -> int:
+    """Start a node and serve its API and dashboard. `exo` alone does the same."""
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose exclude each other")
+    if model and no_worker:
+        raise UsageError("--model needs a node that runs models; leave --no-worker out")
+    flags = {
+        "models": model or None,
+        "port": port,
+        "host": host,
+        "data_dir": data_dir,
+        "name": name,
+        "namespace": namespace,
+        "max_concurrent_requests": max_concurrent_requests,
+        "verbosity": -1 if quiet else min(verbose, 2) or None,
+        "autoload": autoload or None,
+        "worker": False if no_worker else None,
+        "api": False if no_api else None,
+        "offline": offline or None,
+    }
+    loaded = load_settings(flags)
+    if legacy_daemon:
+        from exo.ops.daemon import run_detached
+
+        return run_detached(lambda when_ready: _start(loaded, when_ready))
+    return _start(loaded, _say_lines)
+
+
+def _start(loaded: Loaded, when_ready: Callable[[list[str]], None]) -> int:
+    # Loaded here, in the daemon if there is one: no thread of a library may exist when it forks.
+    from exo.ops.start import start_node
+
+    return start_node(loaded, when_ready=when_ready)
+
+
+def _say_lines(lines: list[str]) -> None:
+    say("\n".join(lines))
+
+
+def down(
+    data_dir: DataDir = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for it to end.")] = 30,
+) -> None:
+    """Stop the node on this machine: requests end, then the runners, then the message broker."""
+    paths = load_paths(data_dir)
+    if not is_held(paths.lock_file):
+        raise NoNodeError(f"no node runs on {paths.data}", remedy="nothing to stop")
+    holder = read_holder(paths.lock_file)
+    if holder is None:
+        raise CommandError(f"{paths.lock_file} does not say which process holds it", remedy="try again in a moment")
+    try:
+        os.kill(holder.pid, signal.SIGTERM)
+    except PermissionError as error:
+        raise CommandError(
+            f"process {holder.pid} belongs to another user", remedy="stop it as that user, or as root"
+        ) from error
+    except ProcessLookupError:
+        pass
+    tell(f"stopping process {holder.pid}")
+    started = time.monotonic()
+    while is_held(paths.lock_file):
+        if time.monotonic() - started > timeout:
+            raise CommandError(
+                f"process {holder.pid} has not ended after {timeout:.0f} s",
+                remedy=f"look at {paths.log_file}, then `kill -9 {holder.pid}`",
+            )
+        time.sleep(_POLL)
+    say(f"process {holder.pid} has stopped")

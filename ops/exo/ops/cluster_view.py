@@ -1,0 +1,148 @@
+"""What `exo ps` and `exo status` show: questions about State and gauges, answered as rows. Pure.
+
+Reads the part of `GET /state` that it needs, in the contracts' own types, so that what it does not
+know of a newer node does not disturb it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from exo.ops.terminal import show_bytes, show_duration
+from exo.streams.ids import InstanceId, NodeId, RunnerId
+from exo.streams.instances import Failed, Instance, Loading, Ready, RemovedInstance, RunnerRecord
+from exo.streams.nodes import NodeRecord
+from exo.streams.tasks import TaskRecord
+from exo.streams.telemetry import MemoryGauge, ProcessorGauge, Sample, ThroughputGauge
+
+INSTANCE_COLUMNS = ("MODEL", "STATUS", "REQUESTS", "SINCE", "NODES", "INSTANCE")
+NODE_COLUMNS = ("NODE", "STATUS", "MEMORY", "CPU", "TOKENS/S", "SINCE", "ID")
+REMOVED_COLUMNS = ("REMOVED", "AGO", "CODE", "REASON")
+
+Telemetry = Mapping[str, Mapping[str, Sample]]
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of State that is shown."""
+
+    session: str = ""
+    epoch: int = 0
+    master: str = ""
+    applied: int = 0
+    nodes: dict[NodeId, NodeRecord] = {}
+    instances: dict[InstanceId, Instance] = {}
+    runners: dict[RunnerId, RunnerRecord] = {}
+    tasks: dict[str, TaskRecord] = {}
+    removed_instances: tuple[RemovedInstance, ...] = ()
+
+
+def list_instances(view: ClusterView, *, now: float) -> list[list[str]]:
+    """Give a row per instance, oldest first. `now` is Unix time in seconds."""
+    placed = sorted(view.instances.values(), key=lambda instance: instance.placed_at)
+    return [_show_instance(view, instance, now) for instance in placed]
+
+
+def _show_instance(view: ClusterView, instance: Instance, now: float) -> list[str]:
+    requests = sum(task.instance == instance.id for task in view.tasks.values())
+    names = (_name_node(view, shard.node) for shard in instance.shards)
+    return [
+        instance.model.model_id,
+        show_status(view, instance),
+        str(requests),
+        show_duration(now - instance.placed_at / 1000),
+        ",".join(dict.fromkeys(names)),
+        instance.id,
+    ]
+
+
+def show_status(view: ClusterView, instance: Instance) -> str:
+    """Give the status of the rank that is furthest from ready, in words."""
+    ranks = [view.runners[shard.runner] for shard in instance.shards if shard.runner in view.runners]
+    offline = [rank for rank in ranks if not _is_online(view, rank.node)]
+    if offline:
+        return f"node {_name_node(view, offline[0].node)} is offline"
+    waiting = [rank for rank in ranks if not isinstance(rank.status, Ready)]
+    if not waiting:
+        return "ready"
+    match waiting[0].status:
+        case Failed(message=message, attempt=attempt):
+            return f"failed (attempt {attempt}): {message}"
+        case Loading(layers_loaded=done, total_layers=total):
+            return f"loading {done}/{total}"
+        case status:
+            return str(msgspec.to_builtins(status)["type"]).replace("_", " ")
+
+
+def list_nodes(view: ClusterView, telemetry: Telemetry, *, now: float) -> list[list[str]]:
+    """Give a row per node that ever joined, those online first."""
+    ordered = sorted(view.nodes.values(), key=lambda node: (not node.online, node.facts.name))
+    return [_show_node(view, node, telemetry.get(node.id, {}), now) for node in ordered]
+
+
+def _show_node(view: ClusterView, node: NodeRecord, samples: Mapping[str, Sample], now: float) -> list[str]:
+    gauges = _fresh_gauges(samples, now) if node.online else {}
+    memory, processor, speed = gauges.get("memory"), gauges.get("processor"), gauges.get("throughput")
+    role = "master" if node.id == view.master else "online"
+    return [
+        node.facts.name,
+        role if node.online else f"offline ({node.cause.replace('_', ' ') or 'unknown'})",
+        f"{show_bytes(memory.available)} of {show_bytes(memory.total)}" if isinstance(memory, MemoryGauge) else "-",
+        f"{processor.utilization:.0%}" if isinstance(processor, ProcessorGauge) else "-",
+        f"{speed.generated_tokens_per_second:.1f}" if isinstance(speed, ThroughputGauge) else "-",
+        show_duration(now - node.since / 1000),
+        node.id,
+    ]
+
+
+def _fresh_gauges(samples: Mapping[str, Sample], now: float) -> dict[str, Any]:
+    """Leave out what is older than three of its own intervals: an old number shown as new is a lie."""
+    allowed = {name: max(3 * sample.interval, 5) for name, sample in samples.items()}
+    return {name: sample.gauge for name, sample in samples.items() if now - sample.taken_at / 1000 <= allowed[name]}
+
+
+def list_removed(view: ClusterView, *, now: float, limit: int = 5) -> list[list[str]]:
+    """Give a row per instance that was removed for a reason other than somebody's wish, newest first."""
+    removed = [item for item in reversed(view.removed_instances) if item.code]
+    return [
+        [item.model_id, show_duration(now - item.removed_at / 1000), item.code, item.reason] for item in removed[:limit]
+    ]
+
+
+def summarize(view: ClusterView, telemetry: Telemetry, *, now: float) -> list[str]:
+    """Give the lines above the tables."""
+    speeds = [
+        gauge.generated_tokens_per_second
+        for node, samples in telemetry.items()
+        if _is_online(view, NodeId(node))
+        for gauge in [_fresh_gauges(samples, now).get("throughput")]
+        if isinstance(gauge, ThroughputGauge)
+    ]
+    online = sum(node.online for node in view.nodes.values())
+    work = f"{len(view.tasks)} requests in flight, {sum(speeds):.1f} tokens/s"
+    return [
+        f"{online} of {len(view.nodes)} nodes online, {len(view.instances)} instances, {work}",
+        f"session {view.session or '-'}, epoch {view.epoch}, {view.applied} events",
+    ]
+
+
+def name_instances(view: ClusterView, wanted: str) -> Iterator[Instance]:
+    """Give the instance of that id, or else all instances of that model: by its id, or the part after `org/`."""
+    if InstanceId(wanted) in view.instances:
+        yield view.instances[InstanceId(wanted)]
+        return
+    short = wanted.lower()
+    for instance in view.instances.values():
+        model = instance.model.model_id.lower()
+        if short in {model, model.rsplit("/", 1)[-1]}:
+            yield instance
+
+
+def _name_node(view: ClusterView, node: NodeId) -> str:
+    record = view.nodes.get(node)
+    return record.facts.name if record else node
+
+
+def _is_online(view: ClusterView, node: NodeId) -> bool:
+    record = view.nodes.get(node)
+    return record is not None and record.online
