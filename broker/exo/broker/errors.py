@@ -35,7 +35,8 @@ class ServerStartError(BrokerError):
     """Raised when nats-server did not become ready."""
 
     def __init__(self, reason: str, *, log_tail: list[str]) -> None:
-        super().__init__(f"nats-server did not start: {reason}")
+        last = f"; its log ends with: {log_tail[-1]}" if log_tail else ""
+        super().__init__(f"nats-server did not start: {reason}{last}")
         self.reason = reason
         self.log_tail = log_tail
 

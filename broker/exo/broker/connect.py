@@ -1,0 +1,277 @@
+"""One connection to nats-server, kept alive: opened, watched, restored, its requests matched to replies.
+
+`NatsBus` is built on it. It uses only nats-py's core client; JetStream is spoken in `jetstream.py`,
+because nats-py's own layer has the defects that nats.md section 2 lists.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final
+
+import structlog
+from nats import errors as nats_errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from exo.broker.errors import BrokerError, BusUnavailableError, NoResponderError, PermissionDeniedError
+from exo.broker.feeds import Feed
+from exo.broker.policy import ConnectionSettings, inbox_prefix, is_refusal, list_options, read_denial, translate
+from exo.broker.waiting import Waiter, Waiters, is_always_last
+from exo.streams.ids import new_boot_id
+
+log = structlog.get_logger(__name__)
+
+RESTORE_PAUSE: Final = 0.1
+CLOSE_TIMEOUT: Final = 2
+NO_RESPONDERS: Final = "503"
+
+
+class Connection:
+    """A client that comes back by itself.
+
+    `restore` runs after each reconnect, before anybody is told of it: memory streams vanish with the
+    server and must be there again when services return to work.
+    """
+
+    def __init__(
+        self, settings: ConnectionSettings, *, restore: Callable[["Connection"], Awaitable[None]] | None = None
+    ) -> None:
+        self.settings = settings
+        self.client = Client()
+        self.slow_consumers = 0
+        """How often nats-py dropped a message because a handler was too slow."""
+        self.inbox = f"{inbox_prefix(settings.name)}.{new_boot_id()}"
+        self._restore_hook = restore
+        self._ready = asyncio.Event()
+        self._opening = self._closing = False
+        self._listeners: list[Callable[[bool], None]] = []
+        self._waiters = Waiters()
+        self._feeds = {Feed(f"{self.inbox}.*", self._waiters.accept)}
+        self._tokens = count(1)
+        self._last_error = ""
+        self._task: asyncio.Task[None] | None = None
+
+    # Life.
+
+    async def open(self) -> None:
+        """Connect, or raise `PermissionDeniedError` when refused, `BusUnavailableError` when nobody answers in time."""
+        self._opening = True
+        try:
+            async with asyncio.timeout(self.settings.open_timeout):
+                await self._connect()
+        except BaseException as error:
+            self._closing = True
+            await self._close_client()
+            if isinstance(error, TimeoutError):
+                reason = self._last_error or "no answer"
+                raise BusUnavailableError(f"cannot connect to {self.settings.url}: {reason}") from error
+            raise
+        finally:
+            self._opening = False
+        self._ready.set()
+
+    async def _connect(self) -> None:
+        client = self.client = Client()
+
+        async def on_error(error: Exception) -> None:
+            self._hear(error)
+            if self._opening and is_refusal(error):
+                # The only way out of `connect`, which would try for ever.
+                raise PermissionDeniedError(f"{self.settings.url}: {error}") from error
+
+        async def on_disconnect() -> None:
+            self._lose()
+
+        async def on_reconnect() -> None:
+            self._run(self._restore())
+
+        async def on_close() -> None:
+            # Some errors make nats-py close for good (`Client._process_err`); we do not give up.
+            if client is self.client and not self._closing and not self._opening:
+                self._run(self._reopen())
+
+        await client.connect(
+            **list_options(self.settings),
+            error_cb=on_error,
+            disconnected_cb=on_disconnect,
+            reconnected_cb=on_reconnect,
+            closed_cb=on_close,
+        )
+        for feed in tuple(self._feeds):
+            await feed.start(client)
+
+    def _lose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._waiters.fail(lambda: BusUnavailableError("the connection to the broker was lost"))
+        if self._ready.is_set():
+            self._ready.clear()
+            if not self._closing:
+                log.warning("lost the connection to the broker", client=self.settings.name)
+            self._tell(connected=False)
+
+    async def _restore(self) -> None:
+        while self._restore_hook is not None:
+            try:
+                await self._restore_hook(self)
+                break
+            except BrokerError as error:
+                log.warning("cannot restore streams yet", reason=str(error))
+                await asyncio.sleep(RESTORE_PAUSE)
+        self._last_error = ""
+        self._ready.set()
+        log.info("connected to the broker again", client=self.settings.name)
+        self._tell(connected=True)
+
+    async def _reopen(self) -> None:
+        log.error("the broker closed the connection", client=self.settings.name, reason=self._last_error)
+        while True:
+            await asyncio.sleep(RESTORE_PAUSE)
+            try:
+                await self._connect()
+                break
+            except (nats_errors.Error, OSError) as error:
+                self._hear(error)
+        await self._restore()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let one task at a time bring the connection back."""
+        if self._task is not None:
+            self._task.cancel()
+        self._task = asyncio.create_task(_guard(work), name="broker connection")
+
+    def _tell(self, *, connected: bool) -> None:
+        for listener in tuple(self._listeners):
+            try:
+                listener(connected)
+            except Exception:
+                log.exception("connection listener failed")
+
+    def _hear(self, error: Exception) -> None:
+        """Sort what nats-py reports beside the calls."""
+        denial = read_denial(error)
+        if denial is not None:
+            self._waiters.deny(denial)
+            log.error("the broker refused a subject", action=denial.action, subject=denial.subject)
+        elif isinstance(error, nats_errors.SlowConsumerError):
+            self.slow_consumers += 1
+            log.warning("a slow handler lost a message", subject=error.subject)
+        elif str(error) != self._last_error:
+            # The same refusal ten times a second is one line.
+            self._last_error = str(error)
+            log.warning("broker connection", reason=str(error), kind=type(error).__name__)
+
+    async def close(self) -> None:
+        """Send what is buffered, then disconnect; safe to call twice."""
+        if self._closing:
+            return
+        self._closing = True
+        if self.client.is_connected:
+            with suppress(nats_errors.Error):
+                await self.client.flush(CLOSE_TIMEOUT)
+        self._lose()
+        await self._close_client()
+
+    async def _close_client(self) -> None:
+        with suppress(TimeoutError, nats_errors.Error, OSError):
+            await asyncio.wait_for(self.client.close(), CLOSE_TIMEOUT)
+
+    # State.
+
+    @property
+    def ready(self) -> bool:
+        """Connected, and everything restored."""
+        return self._ready.is_set()
+
+    @property
+    def closed(self) -> bool:
+        return self._closing
+
+    def on_change(self, listener: Callable[[bool], None]) -> Callable[[], None]:
+        """Call `listener(ready)` at each change; gives a function that ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    async def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait until connected; `BusUnavailableError` after `timeout` seconds (None: never) or once closed."""
+        if self._ready.is_set():
+            return
+        if self._closing:
+            raise BusUnavailableError("the bus is closed")
+        try:
+            await asyncio.wait_for(self._ready.wait(), timeout)
+        except TimeoutError as error:
+            reason = self._last_error or "no answer"
+            raise BusUnavailableError(f"not connected to the broker: {reason}") from error
+
+    # Traffic. None of it waits for `ready`: the restore hook goes through here.
+
+    async def send(
+        self, subject: str, payload: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish without waiting."""
+        try:
+            await self.client.publish(subject, payload, reply, dict(headers) if headers else None)
+        except nats_errors.Error as error:
+            raise translate(error, subject=subject, size=len(payload), limit=self.client.max_payload) from error
+
+    async def add(self, feed: Feed) -> Feed:
+        """Start a feed and keep it over reconnects."""
+        try:
+            await feed.start(self.client)
+        except nats_errors.Error as error:
+            raise translate(error, subject=feed.subject) from error
+        self._feeds.add(feed)
+        return feed
+
+    async def remove(self, feed: Feed) -> None:
+        """End a feed; safe to call twice."""
+        self._feeds.discard(feed)
+        await feed.stop()
+
+    async def flush(self, timeout: float) -> None:
+        """Wait until the server has everything that was sent."""
+        try:
+            await self.client.flush(timeout)  # pyright: ignore[reportArgumentType]  # it takes any number
+        except nats_errors.Error as error:
+            raise translate(error, subject="flush") from error
+
+    async def request(
+        self, subject: str, payload: bytes, *, timeout: float, headers: Mapping[str, str] | None = None
+    ) -> Msg:
+        """Give the reply; `NoResponderError` at once when nobody listens."""
+        replies = await self.collect(subject, payload, timeout=timeout, headers=headers, is_last=is_always_last)
+        return replies[0]
+
+    async def collect(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        timeout: float,
+        is_last: Callable[[Msg], bool],
+        headers: Mapping[str, str] | None = None,
+    ) -> list[Msg]:
+        """Give all replies up to the one that `is_last` names."""
+        token = str(next(self._tokens))
+        waiter = Waiter(subject, is_last)
+        with self._waiters.hold(token, waiter):
+            await self.send(subject, payload, reply=f"{self.inbox}.{token}", headers=headers)
+            try:
+                async with asyncio.timeout(timeout):
+                    replies = await waiter.done
+            except TimeoutError as error:
+                raise BusUnavailableError(f"no answer on {subject} in {timeout:g} s") from error
+        if replies[0].headers and replies[0].headers.get("Status") == NO_RESPONDERS:
+            raise NoResponderError(f"nobody answers on {subject}")
+        return replies
+
+
+async def _guard(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Exception:
+        log.exception("broker connection failed")
