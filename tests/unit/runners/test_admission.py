@@ -2,12 +2,11 @@
 
 import threading
 
-from support.requests import ask, generate, prompt
-
 from exo.runners.admission import Admission, Breach, Stage, Ticket
 from exo.streams.codes import Code
 from exo.streams.ids import TaskId
 from exo.streams.pipe import Cancel
+from support.requests import ask, generate, prompt
 
 NOW = 1000.0
 

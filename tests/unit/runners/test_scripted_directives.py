@@ -1,10 +1,10 @@
 """What the scripted engine answers to which conversation."""
 
 import pytest
-from support.requests import MODEL, ask, message
 
 from exo.runners.engines.scripted.directives import Directive, cut_turns, read_answer, read_directives
 from exo.streams.requests import GenerationRequest, Message, TextPart, ToolCall
+from support.requests import MODEL, ask, message
 
 SAY_A = Directive("say", "a")
 TOOL_X = Directive("tool", "{}", "x")

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from support.requests import WEATHER
 
 from exo.runners.text.parse.parser import Marking, TextParser
 from exo.runners.text.parse.pieces import CallArguments, CallEnd, CallStart, Content, Thought
+from support.requests import WEATHER
 
 MARKING = Marking(
     think_start="<think>",

@@ -27,8 +27,9 @@ from exo.runners.engines.engine import (
 )
 from exo.runners.engines.scripted.directives import continues_answer, get_answer_start, read_answer
 from exo.runners.engines.scripted.script import NEVER, read_script
-from exo.runners.engines.scripted.template import render_prompt, spell_answer
+from exo.runners.engines.scripted.template import load_template, spell_answer
 from exo.runners.engines.scripted.tokenizer import END_OF_TURN, encode, iterate_tokens, read_bytes
+from exo.runners.text.template import TemplateRefused
 from exo.streams.chunks import TokenLogprob, TopLogprob
 from exo.streams.codes import Code
 from exo.streams.ids import TaskId
@@ -61,6 +62,7 @@ class ScriptedEngine:
         self._prefill_step = start.options.prefill_step or PREFILL_STEP
         self._layers = start.shard.n_layers
         self._context_length = start.instance.context_length
+        self._template = load_template()
         self._sequences: dict[TaskId, _Sequence] = {}
         self._next_step = 0.0
 
@@ -95,7 +97,10 @@ class ScriptedEngine:
     def render(self, request: GenerationRequest) -> Prompt:
         if request.prompt is None and not request.messages:
             raise RequestRefusedError(Code.INVALID_REQUEST, "a request needs messages or a prompt")
-        text = render_prompt(request)
+        try:
+            text = self._template.render(request).text
+        except TemplateRefused as refusal:
+            raise RequestRefusedError(Code.INVALID_REQUEST, str(refusal)) from refusal
         return Prompt(encode(text), text)
 
     def admit(self, task: TaskId, prompt: Prompt, request: GenerationRequest) -> None:

@@ -1,12 +1,14 @@
-"""The chat template of the scripted engine: ChatML with thinking and JSON tool calls, through Jinja."""
+"""The chat template of the scripted engine: ChatML with thinking and JSON tool calls.
+
+The template goes through the same `ChatTemplate` as those of real models, rendered by Jinja alone.
+"""
 
 from typing import Any
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from exo.runners.engines.scripted.directives import Directive, continues_answer
-from exo.runners.text.parse.calls import describe_tool
-from exo.streams.requests import GenerationRequest, Message
+from exo.runners.engines.scripted.directives import Directive
+from exo.runners.text.template import ChatTemplate
 
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
@@ -15,43 +17,31 @@ Tools, one JSON object per line. Call one with <tool_call>{"name": ..., "argumen
 {% endfor %}<|im_end|>
 {% endif %}
 {%- for message in messages %}<|im_start|>{{ message.role }}
-{% if message.reasoning %}<think>
-{{ message.reasoning }}
+{% if message.reasoning_content %}<think>
+{{ message.reasoning_content }}
 </think>
 
 {% endif %}{{ message.content }}
-{%- for call in message.tool_calls %}
+{%- for call in message.tool_calls or [] %}
 <tool_call>
-{"name": {{ call.name | tojson }}, "arguments": {{ call.arguments }}}
+{{ call.function | tojson }}
 </tool_call>
 {%- endfor %}
-{%- if not loop.last or not continues %}<|im_end|>
+{%- if not (loop.last and continue_final_message) %}<|im_end|>
 {% endif %}{% endfor %}
-{%- if not continues %}<|im_start|>assistant
+{%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 
-_environment = ImmutableSandboxedEnvironment(keep_trailing_newline=True)
-_template = _environment.from_string(TEMPLATE)
 
+def load_template() -> ChatTemplate:
+    """Compile the template; takes a few milliseconds."""
+    environment = ImmutableSandboxedEnvironment(keep_trailing_newline=True)
+    template = environment.from_string(TEMPLATE)
 
-def render_prompt(request: GenerationRequest) -> str:
-    """Give the text that the model would read."""
-    if request.prompt is not None:
-        return request.prompt
-    return _template.render(
-        messages=[_describe(message) for message in request.messages],
-        tools=[describe_tool(tool) for tool in request.tools] if request.tool_choice.mode != "none" else [],
-        continues=continues_answer(request),
-    )
+    def render(messages: list[dict[str, Any]], **keywords: Any) -> str:
+        return template.render(messages=messages, **keywords)
 
-
-def _describe(message: Message) -> dict[str, Any]:
-    return {
-        "role": message.role,
-        "content": message.text(),
-        "reasoning": message.reasoning,
-        "tool_calls": [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls],
-    }
+    return ChatTemplate(render)
 
 
 def spell_answer(directives: list[Directive]) -> str:
