@@ -25,7 +25,7 @@ from exo.streams.subjects import EPOCH
 
 log = structlog.get_logger(__name__)
 
-_FOLD_TIMEOUT = 10.0
+_FOLD_TIMEOUT = 30.0
 
 
 class DeposedError(Exception):

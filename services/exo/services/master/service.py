@@ -5,6 +5,8 @@ Runs on every node and rules on one: whoever holds the lease. What is decided is
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 import structlog
 
@@ -48,13 +50,16 @@ class Master:
         gauges: Gauges,
         catalog: Catalog,
         clock: Clock,
+        duties: tuple[Callable[[Reign], Coroutine[None, None, None]], ...] = (),
     ) -> None:
+        """`duties` are further loops that run for as long as this master rules."""
         self._bus = bus
         self._reign = reign
         self._projection = projection
         self._gauges = gauges
         self._catalog = catalog
         self._clock = clock
+        self._duties = duties
         self._presence = PresenceWatch(bus, clock=clock)
         self._sweep_is_due = asyncio.Event()
 
@@ -66,8 +71,13 @@ class Master:
                 group.create_task(self._take_commands())
                 group.create_task(self._sweep_for_ever())
                 group.create_task(self._tick())
-        except* DeposedError as errors:
-            raise errors.exceptions[0] from None
+                for duty in self._duties:
+                    group.create_task(duty(self._reign))
+        except ExceptionGroup as errors:
+            deposed = errors.subgroup(DeposedError)
+            if deposed is not None:
+                raise DeposedError(str(deposed.exceptions[0])) from errors
+            raise
         finally:
             stop_listening()
 
@@ -79,13 +89,16 @@ class Master:
         read = read_command(item.message.payload)
         if isinstance(read, Garbage):
             log.warning("a command cannot be read", subject=item.message.subject, reason=read.reason)
-            await item.term(read.reason)
+            with suppress(BusUnavailableError):
+                await item.term(read.reason)
             return
         if isinstance(read, PlaceInstance | CreateInstance):
             await self._wait_for_gauges()
         async with self._reign.turn() as state:
             await self._decide(read, state)
-        await item.ack()
+        # Without the acknowledgement it comes again, and its receipt is found.
+        with suppress(BusUnavailableError):
+            await item.ack()
 
     async def _decide(self, read: Command | CommandRejected, state: State) -> None:
         identifier = read.command if isinstance(read, CommandRejected) else read.command_id

@@ -1,0 +1,193 @@
+"""All services of one node, composed: what `exo up` starts and stops.
+
+Start order: follow the log, then listen to gauges, know the own models, be present; only then work
+and rule. Stop order: the runners end while everything still works, then the last facts are written,
+then a snapshot, then the lease is given up, then following ends.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from exo.broker.bus import Bus, Subscription
+from exo.broker.errors import BrokerError
+from exo.services.catalog.service import Catalog, load_catalog
+from exo.services.clock import Clock, SystemClock
+from exo.services.downloads.service import Models
+from exo.services.journal import Journal
+from exo.services.master.election import Election
+from exo.services.master.reign import Reign
+from exo.services.master.service import Master
+from exo.services.membership import Membership
+from exo.services.projection import Projection
+from exo.services.service import supervise
+from exo.services.settings import NodeSettings
+from exo.services.snapshots.service import Snapshots
+from exo.services.telemetry.gauges import Gauges
+from exo.services.telemetry.probes.machine import read_facts
+from exo.services.telemetry.service import Telemetry
+from exo.services.worker.service import Worker
+from exo.streams import control, subjects
+from exo.streams.codec import decode_as, encode
+
+log = structlog.get_logger(__name__)
+
+START_TIMEOUT = 30.0
+STOP_GRACE = 5.0
+_DRAIN_TIMEOUT = 5.0
+
+
+class NodeServices:
+    """Made once per life of a node. The gateway uses `projection`, `gauges` and `catalog`."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        settings: NodeSettings,
+        *,
+        clock: Clock | None = None,
+        extra_processes: Callable[[], Iterable[int]] = tuple,
+    ) -> None:
+        """`extra_processes` gives the ids of further processes of this node (nats-server), for its memory gauge."""
+        clock = clock or SystemClock()
+        node, boot = settings.node, settings.boot
+        self._bus = bus
+        self._settings = settings
+        self._clock = clock
+        self.catalog: Catalog = load_catalog()
+        self.projection = Projection(bus, clock=clock)
+        self.gauges = Gauges(bus, clock=clock)
+        self._journal = Journal(bus, clock=clock, node=node, boot=boot)
+        self.models = Models(
+            bus,
+            projection=self.projection,
+            journal=self._journal,
+            catalog=self.catalog,
+            settings=settings,
+            clock=clock,
+        )
+        self.worker = Worker(
+            bus,
+            projection=self.projection,
+            journal=self._journal,
+            models=self.models,
+            settings=settings,
+            clock=clock,
+        )
+        self._membership = Membership(
+            bus,
+            projection=self.projection,
+            journal=self._journal,
+            node=node,
+            boot=boot,
+            facts=read_facts(settings),
+            runners=self.worker.reports,
+            models=self.models.reports,
+            clock=clock,
+        )
+        self._telemetry = Telemetry(
+            bus,
+            node=node,
+            models_directory=settings.model_directories[0],
+            process_ids=lambda: [*self.worker.process_ids(), *extra_processes()],
+            beats=self.worker.beats,
+            clock=clock,
+        )
+        self._snapshots = Snapshots(bus, projection=self.projection)
+        self._election = Election(bus, node=node, boot=boot, clock=clock, rule=self._rule)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._subscriptions: list[Subscription] = []
+
+    async def start(self) -> None:
+        """Bring the node up; returns when State is current and the node has joined.
+
+        `TimeoutError` when the broker does not let it; call `stop` then.
+        """
+        self._launch("projection", self.projection.run)
+        self._launch("gauges", self.gauges.run)
+        await self.models.refresh()
+        await self.projection.caught_up(timeout=START_TIMEOUT)
+        self._launch("journal", self._journal.run)
+        await self._membership.join()
+        self._launch("membership", self._membership.run)
+        self._launch("telemetry", self._telemetry.run)
+        self._launch("models", self.models.run)
+        if self._settings.worker:
+            self._launch("worker", self.worker.run)
+        await self._answer_control()
+        self._launch("election", self._election.run)
+        log.info("the node has started", node=self._settings.node, applied=self.projection.state.applied)
+
+    async def stop(self, *, grace: float = STOP_GRACE) -> None:
+        """Take the node down in good order; requests may run for `grace` more seconds."""
+        await self._end("telemetry", "models")
+        await self._step("runners", self.worker.stop(grace=grace))
+        await self._end("worker", "membership")
+        await self._step("farewell", self._leave())
+        if self.projection.state.master == self._settings.node:
+            await self._step("snapshot", self._snapshots.store())
+        await self._end("election")
+        await self._step("lease", self._election.resign())
+        for subscription in self._subscriptions:
+            await self._step("control", subscription.stop())
+        await self._end("journal", "gauges", "projection")
+        log.info("the node has stopped", node=self._settings.node)
+
+    async def _rule(self) -> None:
+        """Be master until deposed."""
+        reign = Reign(
+            self._bus,
+            self.projection,
+            clock=self._clock,
+            node=self._settings.node,
+            boot=self._settings.boot,
+        )
+        await reign.begin()
+        master = Master(
+            self._bus,
+            reign,
+            projection=self.projection,
+            gauges=self.gauges,
+            catalog=self.catalog,
+            clock=self._clock,
+            duties=(self._snapshots.run,),
+        )
+        await master.run()
+
+    async def _leave(self) -> None:
+        if "journal" in self._tasks:
+            await self._membership.leave()
+            await self._journal.drain(timeout=_DRAIN_TIMEOUT)
+
+    async def _answer_control(self) -> None:
+        async def count(payload: bytes) -> bytes:
+            return encode(await self.worker.count_tokens(decode_as(control.CountTokensOf, payload)))
+
+        async def add(payload: bytes) -> bytes:
+            return encode(await self.models.import_model(decode_as(control.ImportModel, payload)))
+
+        async def remove(payload: bytes) -> bytes:
+            return encode(await self.models.remove_model(decode_as(control.RemoveModel, payload)))
+
+        handlers = {control.COUNT_TOKENS: count, control.IMPORT_MODEL: add, control.REMOVE_MODEL: remove}
+        for verb, handler in handlers.items():
+            subject = subjects.control(self._settings.node, verb)
+            self._subscriptions.append(await self._bus.respond(subject, handler))
+
+    def _launch(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        self._tasks[name] = asyncio.create_task(supervise(name, run, clock=self._clock), name=name)
+
+    async def _end(self, *names: str) -> None:
+        tasks = [self._tasks.pop(name) for name in names if name in self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _step(self, name: str, work: Awaitable[None]) -> None:
+        """Do one step of stopping; one that fails must not keep the next ones from being done."""
+        try:
+            async with asyncio.timeout(_DRAIN_TIMEOUT + STOP_GRACE + 10):
+                await work
+        except (BrokerError, TimeoutError) as error:
+            log.warning("a step of stopping failed", step=name, error=str(error) or type(error).__name__)
