@@ -33,7 +33,7 @@ export class Unreachable extends Error {}
 /** How far the server's clock is ahead of this browser's, in ms; from the last answer's Date header. */
 let clockOffset = 0;
 
-/** Unix time in ms by the server's clock, so that ages of gauges are true on any machine. */
+/** Unix time in ms by the server's clock, so that the ages it shows are true on any machine. */
 export function serverNow(): number {
   return Date.now() + clockOffset;
 }

@@ -6,8 +6,8 @@ interface Listener {
   onLost: () => void;
 }
 
-/** Follows the log behind `after`, the last event already known. Gives the function that stops it. */
-export function followEvents(after: number, listener: Listener): () => void {
+/** Follows the log behind `after` (`session.sequence`). Gives the function that stops it. */
+export function followEvents(after: string, listener: Listener): () => void {
   const source = new EventSource(new URL(`events?after=${after}`, document.baseURI));
   source.onopen = listener.onOpen;
   source.onmessage = (message: MessageEvent<string>) => listener.onEvent(message.data);

@@ -83,9 +83,9 @@ export type Gauge =
   | { type: "disk"; total: number; available: number }
   | { type: "throughput"; generated_tokens_per_second: number; active_tasks: number };
 
-/** One reading: when it was taken, and every how many seconds the next one comes. */
+/** One reading. Seconds: `age` since it reached the node that was asked, `interval` between readings. */
 export interface Sample {
-  taken_at: number;
+  age: number;
   interval: number;
   gauge: Gauge;
 }

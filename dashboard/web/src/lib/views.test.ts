@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { ClusterState, RunnerStatus, Sample } from "../api/types";
 import { aState, anInstance } from "../testing/examples";
 import {
+  ageOf,
   gaugeOf,
   isReady,
   isStale,
@@ -102,14 +103,15 @@ it("falls back to the id of a node it does not know", () => {
 });
 
 it("calls a gauge stale after it missed two readings, and narrows it by kind", () => {
-  const sample: Sample = {
-    taken_at: 1000,
-    interval: 5,
-    gauge: { type: "memory", total: 10, available: 4 },
-  };
-  expect(isStale(sample, 16_000)).toBe(false);
-  expect(isStale(sample, 16_001)).toBe(true);
-  expect(gaugeOf({ n: { memory: sample } }, "n", "memory")?.gauge.available).toBe(4);
-  expect(gaugeOf({ n: { memory: sample } }, "n", "disk")).toBeNull();
-  expect(gaugeOf({}, "n", "memory")).toBeNull();
+  const sample: Sample = { age: 2, interval: 5, gauge: { type: "memory", total: 10, available: 4 } };
+  const gauges = { samples: { n: { memory: sample } }, fetchedAt: 1000 };
+  const reading = gaugeOf(gauges, "n", "memory");
+  if (!reading) throw new Error("the gauge is missing");
+  expect(reading.gauge.available).toBe(4);
+  expect(ageOf(reading, 4000)).toBe(5000);
+  expect(ageOf(reading, 0)).toBe(2000);
+  expect(isStale(reading, 24_000)).toBe(false);
+  expect(isStale(reading, 24_001)).toBe(true);
+  expect(gaugeOf(gauges, "n", "disk")).toBeNull();
+  expect(gaugeOf(gauges, "other", "memory")).toBeNull();
 });

@@ -1,13 +1,13 @@
 /** Pure questions about State: what the page shows is decided here and drawn elsewhere. */
-import type {
-  ClusterState,
-  Gauge,
-  Instance,
-  RunnerRecord,
-  RunnerStatus,
-  Sample,
-  Telemetry,
-} from "../api/types";
+import type { ClusterState, Gauge, Instance, RunnerRecord, RunnerStatus, Telemetry } from "../api/types";
+
+/** How often the page fetches gauges, and all gauges as they were fetched last. */
+export const TELEMETRY_MS = 10_000;
+
+export interface Gauges {
+  samples: Telemetry;
+  fetchedAt: number;
+}
 
 export type Tone = "good" | "busy" | "bad" | "idle";
 
@@ -80,20 +80,35 @@ export function nodeName(state: ClusterState, id: string): string {
   return state.nodes[id]?.facts.name ?? id;
 }
 
-/** A gauge that missed two readings tells about the past: it is shown, but greyed. */
-export function isStale(sample: Sample, now: number): boolean {
-  return now - sample.taken_at > sample.interval * 3000;
+/** A sample as this page got it: `fetchedAt` is when, in ms of `performance.now()`. */
+export interface Reading<Kind extends Gauge = Gauge> {
+  gauge: Kind;
+  interval: number;
+  age: number;
+  fetchedAt: number;
 }
 
-/** The last sample of one kind of gauge of a node, with the gauge narrowed to that kind. */
+/** How old a reading is by now, in ms. No clock of any node is involved, so clocks may differ. */
+export function ageOf(reading: Reading, now: number): number {
+  return reading.age * 1000 + Math.max(0, now - reading.fetchedAt);
+}
+
+/** A gauge that missed two readings tells about the past: it is shown, but greyed. */
+export function isStale(reading: Reading, now: number): boolean {
+  // The page itself fetches gauges every 10 s only, which is not the node's fault.
+  return ageOf(reading, now) > reading.interval * 3000 + TELEMETRY_MS;
+}
+
+/** The last reading of one kind of gauge of a node, with the gauge narrowed to that kind. */
 export function gaugeOf<Kind extends Gauge["type"]>(
-  telemetry: Telemetry,
+  gauges: Gauges,
   node: string,
   kind: Kind,
-): { sample: Sample; gauge: Extract<Gauge, { type: Kind }> } | null {
-  const sample = telemetry[node]?.[kind];
+): Reading<Extract<Gauge, { type: Kind }>> | null {
+  const sample = gauges.samples[node]?.[kind];
   if (sample?.gauge.type !== kind) return null;
-  return { sample, gauge: sample.gauge as Extract<Gauge, { type: Kind }> };
+  const gauge = sample.gauge as Extract<Gauge, { type: Kind }>;
+  return { gauge, interval: sample.interval, age: sample.age, fetchedAt: gauges.fetchedAt };
 }
 
 /**

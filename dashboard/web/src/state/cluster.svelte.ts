@@ -15,8 +15,9 @@ import {
   Unreachable,
 } from "../api/client";
 import { followEvents } from "../api/events";
-import type { ClusterState, Telemetry } from "../api/types";
+import type { ClusterState } from "../api/types";
 import { type Part, partsChangedBy } from "../lib/parts";
+import { type Gauges, TELEMETRY_MS } from "../lib/views";
 
 export type Link = "connecting" | "live" | "lost";
 
@@ -24,11 +25,10 @@ export type Link = "connecting" | "live" | "lost";
 const SETTLE_MS = 150;
 const SHORTEST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 10_000;
-const TELEMETRY_MS = 10_000;
 
 class Cluster {
   state = $state.raw<ClusterState | null>(null);
-  telemetry = $state.raw<Telemetry>({});
+  gauges = $state.raw<Gauges>({ samples: {}, fetchedAt: 0 });
   models = $state.raw<string[]>([]);
   link = $state<Link>("connecting");
   /** Why the link is lost, in the server's words where it had any. */
@@ -79,7 +79,7 @@ class Cluster {
       if (cycle !== this.cycle) return;
       this.state = state;
       this.models = models;
-      this.stopFollowing = followEvents(state.applied, {
+      this.stopFollowing = followEvents(`${state.session}.${state.applied}`, {
         onOpen: () => this.noteLive(),
         onEvent: (data) => this.noteStale(partsChangedBy(data)),
         onLost: () => this.noteLost(new Unreachable("The event stream of the exo node ended")),
@@ -134,7 +134,7 @@ class Cluster {
   private async refreshTelemetry(): Promise<void> {
     if (document.hidden || this.link === "lost") return;
     try {
-      this.telemetry = await getTelemetry();
+      this.gauges = { samples: await getTelemetry(), fetchedAt: performance.now() };
     } catch {
       // Gauges carry their age: without news they grey out, and the link reports the fault itself.
     }

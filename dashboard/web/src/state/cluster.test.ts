@@ -42,7 +42,7 @@ it("loads State and follows the log behind it", async () => {
   await settle();
   expect(cluster.state?.applied).toBe(7);
   expect(cluster.models).toEqual(["a", "b"]);
-  expect(source().url.search).toBe("?after=7");
+  expect(source().url.search).toBe("?after=session.7");
   source().onopen?.();
   expect(cluster.link).toBe("live");
 });
