@@ -13,7 +13,9 @@ from typing import Any
 from exo.broker.memory import MemoryBus
 from exo.gateway.app import create_app
 from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
+from exo.services.catalog.service import Catalog
 from exo.services.projection import Projection
+from exo.services.telemetry.gauges import Reading
 from exo.streams import commands as c
 from exo.streams import events as e
 from exo.streams import subjects
@@ -30,7 +32,7 @@ from exo.streams.placements import Preview, Unplaceable
 from exo.streams.requests import GenerationRequest
 from exo.streams.tasks import TaskRecord
 from exo.streams.telemetry import MemoryGauge, Sample
-from exo.streams.views import instances_of, is_ready
+from exo.streams.views import least_busy_instance
 
 NODE = NodeId("node-1")
 BOOT = BootId("boot-1")
@@ -79,7 +81,8 @@ class FakeCluster:
     def __init__(self, *, script: Script | None = None, running: Sequence[ModelId] = (MODEL,)) -> None:
         self.bus = MemoryBus()
         self.states = Projection(self.bus)
-        self.script = script or (lambda request: say("Hello", " world"))
+        self.script = script or (lambda _request: say("Hello", " world"))
+        self.catalog = Catalog((card_of(MODEL), card_of(OTHER)), aliases={"starter": MODEL})
         self.cancelled: set[TaskId] = set()
         self.commands: list[c.Command] = []
         self.answering = True
@@ -92,9 +95,13 @@ class FakeCluster:
 
     # The ports that services fulfil.
 
-    def samples(self) -> dict[NodeId, dict[str, Sample]]:
+    def samples(self) -> list[Reading]:
         gauge = MemoryGauge(total=16_000_000, available=8_000_000)
-        return {NODE: {"memory": Sample(taken_at=time_ns() // 1_000_000, interval=1.0, gauge=gauge)}}
+        sample = Sample(taken_at=time_ns() // 1_000_000, interval=1.0, gauge=gauge)
+        return [Reading(node=NODE, name="memory", sample=sample, received=0)]
+
+    def age(self, reading: Reading) -> float:
+        return 0.25
 
     def previews(self, card: ModelCard, *, min_nodes: int = 1) -> list[Preview]:
         if min_nodes > 1:
@@ -108,16 +115,6 @@ class FakeCluster:
             ),
             Preview(sharding="Tensor", transport="MlxRing", nodes=1, unplaceable=tensor),
         ]
-
-    def find(self, name: str) -> ModelCard | None:
-        known = {MODEL: MODEL, OTHER: OTHER, "starter": MODEL}
-        return card_of(ModelId(known[name])) if name in known else None
-
-    def all_cards(self) -> list[ModelCard]:
-        return [card_of(MODEL), card_of(OTHER)]
-
-    def suggest(self, name: str) -> list[str]:
-        return [model for model in (MODEL, OTHER) if model.split("/")[-1].startswith(name[:3])]
 
     # The master.
 
@@ -151,12 +148,12 @@ class FakeCluster:
         cause = command.command_id
         match command:
             case c.SubmitTask(model=model):
-                instances = [item for item in instances_of(self.states.state, model) if is_ready(self.states.state, item.id)]
-                if not instances:
+                instance = least_busy_instance(self.states.state, model)
+                if instance is None:
                     refusal = e.CommandRejected(command=cause, code=Code.MODEL_NOT_RUNNING, reason="not running")
                     await self.record(refusal, cause=cause)
                 else:
-                    await self._assign(command, instances[0])
+                    await self._assign(command, instance)
             case c.CancelTask(task=task, reason=reason):
                 self.cancelled.add(task)
                 await self.record(e.TaskCancelled(task=task, reason=reason), cause=cause)
@@ -240,6 +237,6 @@ class FakeCluster:
 
     def app(self, **settings: Any) -> Any:
         """Give an app in front of this cluster."""
-        ports = GatewayPorts(states=self.states, gauges=self, placer=self, catalog=self)
+        ports = GatewayPorts(states=self.states, gauges=self, placer=self, catalog=self.catalog)
         node = NodeIdentity(id=NODE, boot=BOOT, name="test", version="0.0.1")
         return create_app(self.bus, ports, node=node, settings=GatewaySettings(**settings))

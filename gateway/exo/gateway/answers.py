@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Final
 
+from litestar.types import Receive, Scope, Send
+
 from exo.gateway.dialects.dialect import DialectModule, StreamRenderer
 from exo.gateway.errors import ClientGoneError, GatewayError
 from exo.gateway.hub import RelayHub
@@ -19,7 +21,6 @@ from exo.gateway.sse import BEGINNING, HEADERS, KEEP_ALIVE, Position, encode_fra
 from exo.gateway.submit import Submitter
 from exo.streams.chunks import TERMINAL, Chunk, Failed, Rejected
 from exo.streams.requests import StoredRequest
-from litestar.types import Receive, Scope, Send
 
 ABORT: Final = "exo.abort"
 """Where `exo.gateway.serve` puts the function that drops a connection at once."""
@@ -140,4 +141,3 @@ async def _await_disconnect(relay: Relay, receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     relay.hang_up()
-

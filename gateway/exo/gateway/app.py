@@ -19,7 +19,7 @@ from exo.gateway.edge import Edge
 from exo.gateway.errors import ClientGoneError, GatewayError, from_exception, headers_of
 from exo.gateway.gateway import Gateway
 from exo.gateway.openapi import openapi_config
-from exo.gateway.routes import HANDLERS
+from exo.gateway.routes.table import HANDLERS
 from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
 from exo.streams.codes import Code
 

@@ -9,7 +9,7 @@ from exo.streams.ids import InstanceId, ModelId
 from exo.streams.instances import Loading
 from exo.streams.models import ModelCard
 from exo.streams.state import State
-from exo.streams.views import failure_of, instances_of, is_ready, known_cards, runners_of
+from exo.streams.views import failure_of, instances_of, is_ready, runners_of
 
 
 def is_running(state: State, model: ModelId) -> bool:
@@ -17,24 +17,12 @@ def is_running(state: State, model: ModelId) -> bool:
     return any(is_ready(state, instance.id) for instance in instances_of(state, model))
 
 
-def find_card(state: State, catalog: Catalog, name: str) -> ModelCard | None:
-    """Look a model up by id or alias: what the cluster holds wins over the catalogue."""
-    return known_cards(state).get(ModelId(name)) or catalog.find(name)
-
-
-def all_cards(state: State, catalog: Catalog) -> dict[ModelId, ModelCard]:
-    """Give every model that can be named, sorted by id."""
-    cards = {card.model_id: card for card in catalog.all_cards()} | known_cards(state)
-    return dict(sorted(cards.items()))
-
-
 def require_known(state: State, catalog: Catalog, name: str) -> ModelCard:
-    """Give the card of a model, or raise `model_not_found` with what may have been meant."""
-    card = find_card(state, catalog, name)
+    """Give the card of a model by id or alias, or raise `model_not_found` with what may have been meant."""
+    card = catalog.find_card(name, state)
     if card is None:
-        raise GatewayError(
-            Code.MODEL_NOT_FOUND, f"The model {name!r} is not known.{_hint(catalog.suggest(name))}", param="model"
-        )
+        hint = _hint(catalog.suggest(name, state))
+        raise GatewayError(Code.MODEL_NOT_FOUND, f"The model {name!r} is not known.{hint}", param="model")
     return card
 
 

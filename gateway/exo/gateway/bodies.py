@@ -44,7 +44,9 @@ def _explain(error: msgspec.ValidationError) -> GatewayError:
     missing = _MISSING.search(what)
     if missing:
         path = f"{path}.{missing['name']}"
-    return GatewayError(Code.INVALID_REQUEST, what + (f" (in {path.lstrip('.')})" if path else ""), param=path.lstrip(".") or None)
+    return GatewayError(
+        Code.INVALID_REQUEST, what + (f" (in {path.lstrip('.')})" if path else ""), param=path.lstrip(".") or None
+    )
 
 
 def invalid(message: str, param: str | None = None) -> GatewayError:

@@ -39,7 +39,9 @@ class Edge:
         extra = [(REQUEST_ID, _request_id(headers)), *_cors_headers(origin)]
         responder = _Responder(send, extra)
         try:
-            check_access(self._policy, host=headers.get(b"host", b"").decode("latin-1"), origin=origin.decode("latin-1"))
+            check_access(
+                self._policy, host=headers.get(b"host", b"").decode("latin-1"), origin=origin.decode("latin-1")
+            )
         except GatewayError as error:
             # Without CORS headers: the page must not read even the refusal.
             responder.extra = extra[:1]

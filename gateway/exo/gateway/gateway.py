@@ -47,9 +47,7 @@ class Gateway:
             hub=self.hub,
             spawn=self.spawn,
         )
-        self.courier = Courier(
-            self.submitter, self.hub, metrics=self.metrics, keep_alive=settings.keep_alive
-        )
+        self.courier = Courier(self.submitter, self.hub, metrics=self.metrics, keep_alive=settings.keep_alive)
         self.onboarded = False
         self._group: asyncio.TaskGroup | None = None
         self.metrics.registry.register(

@@ -51,9 +51,7 @@ class Metrics:
 class ClusterCollector(Collector):
     """Gauges that are read when somebody looks."""
 
-    def __init__(
-        self, *, state: Callable[[], State], relays: Callable[[], int], connected: Callable[[], bool]
-    ) -> None:
+    def __init__(self, *, state: Callable[[], State], relays: Callable[[], int], connected: Callable[[], bool]) -> None:
         self._state = state
         self._relays = relays
         self._connected = connected

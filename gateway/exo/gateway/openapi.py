@@ -14,6 +14,6 @@ def openapi_config(version: str) -> OpenAPIConfig:
         version=version,
         description="Chat completions over the models of this cluster, and the management of the cluster itself.",
         use_handler_docstrings=True,
-        path="/",
-        render_plugins=[JsonRenderPlugin(path=["/openapi.json", "/schema"])],
+        path="/schema",
+        render_plugins=[JsonRenderPlugin(path="/")],
     )

@@ -1,13 +1,13 @@
 """What the gateway needs of its siblings, as protocols; `exo.ops.up` hands in what fulfils them.
 
-`exo.services` has the real things: Projection, GaugeCache, placement and the catalogue.
+`exo.services` has the real things: Projection, Gauges, placement and the Catalog.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from exo.streams.events import Recorded
-from exo.streams.ids import CommandId, NodeId
+from exo.streams.ids import CommandId, ModelId, NodeId
 from exo.streams.models import ModelCard
 from exo.streams.placements import Preview
 from exo.streams.state import Receipt, State
@@ -37,10 +37,28 @@ class StateSource(Protocol):
         ...
 
 
-class GaugeSource(Protocol):
-    """The newest sample of each gauge of each node."""
+class GaugeReading(Protocol):
+    """A sample as this node received it."""
 
-    def samples(self) -> Mapping[NodeId, Mapping[str, Sample]]: ...
+    @property
+    def node(self) -> NodeId: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def sample(self) -> Sample: ...
+
+
+Reading = TypeVar("Reading", bound=GaugeReading)
+
+
+class GaugeSource(Protocol[Reading]):
+    """The newest reading of each gauge of each node."""
+
+    def samples(self) -> list[Reading]: ...
+
+    def age(self, reading: Reading) -> float:
+        """Seconds since a reading arrived here."""
+        ...
 
 
 class Placer(Protocol):
@@ -52,14 +70,14 @@ class Placer(Protocol):
 
 
 class Catalog(Protocol):
-    """All models that can be named."""
+    """All models that can be named: built in, custom, or held by a node."""
 
-    def find(self, name: str) -> ModelCard | None:
-        """Give the card of a model id or of an alias."""
+    def cards(self, state: State) -> dict[ModelId, ModelCard]: ...
+
+    def find_card(self, name: str, state: State) -> ModelCard | None:
+        """Find a model by id or alias."""
         ...
 
-    def all_cards(self) -> Iterable[ModelCard]: ...
-
-    def suggest(self, name: str) -> list[str]:
-        """Give the ids that look most like a name that is not known."""
+    def suggest(self, name: str, state: State) -> tuple[ModelId, ...]:
+        """Give the ids that look most like a name that was not found."""
         ...

@@ -43,7 +43,15 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _Server(Server):
-    """uvicorn's server without its signal handlers."""
+    """uvicorn's server without its signal handlers, which says when it accepts connections."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -84,8 +92,9 @@ async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
+        accepting = asyncio.create_task(server.accepting.wait())
+        await asyncio.wait({serving, accepting}, return_when=asyncio.FIRST_COMPLETED)
+        accepting.cancel()
         if serving.done():
             # Its start-up failed: the app's lifespan raised, and has logged why.
             await serving

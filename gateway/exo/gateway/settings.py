@@ -1,6 +1,7 @@
 """Everything that the gateway is told, as frozen values; `exo.ops.up` fills them."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -46,6 +47,6 @@ class GatewayPorts(msgspec.Struct, frozen=True, kw_only=True):
     """What the composition root hands in beside the bus."""
 
     states: StateSource
-    gauges: GaugeSource
+    gauges: GaugeSource[Any]
     placer: Placer
     catalog: Catalog

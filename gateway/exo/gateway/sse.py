@@ -7,8 +7,7 @@ frames of that chunk, so that a stream can be continued behind any frame. Commen
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from exo.gateway.errors import GatewayError
-from exo.streams.codes import Code
+from exo.gateway.bodies import invalid
 
 HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -43,9 +42,7 @@ def parse_position(text: str) -> Position:
         return BEGINNING
     chunk, dot, frame = text.partition(".")
     if not (dot and chunk.isascii() and chunk.isdigit() and frame.isascii() and frame.isdigit()):
-        raise GatewayError(
-            Code.INVALID_REQUEST, f"Last-Event-ID must look like `<chunk>.<frame>`, not {text!r}.", param="Last-Event-ID"
-        )
+        raise invalid(f"Last-Event-ID must look like `<chunk>.<frame>`, not {text!r}.", "Last-Event-ID")
     return Position(int(chunk), int(frame))
 
 

@@ -67,15 +67,21 @@ class ChatStream:
     def frames(self, chunk: Chunk) -> Sequence[Frame]:
         """Give the frames of the next chunk."""
         match chunk:
-            case Text(text=text, logprobs=logprobs):
-                if logprobs:
-                    end = b'},"logprobs":%b,"finish_reason":null}]%b' % (_encode(render_logprobs(logprobs)), self._tail)
-                    return (Frame(b'%b"content":%b%b' % (self._delta, _encode(text), end)),)
+            case Text(text=text, logprobs=()):
                 return self._delta_of(b'"content":', text)
+            case Text(text=text, logprobs=logprobs):
+                end = b'},"logprobs":%b,"finish_reason":null}]%b' % (_encode(render_logprobs(logprobs)), self._tail)
+                return (Frame(b'%b"content":%b%b' % (self._delta, _encode(text), end)),)
             case Reasoning(text=text):
                 return self._delta_of(b'"reasoning_content":', text)
             case ToolCallArguments() | ToolCallStarted():
                 return self._call(chunk)
+            case _:
+                return self._mark(chunk)
+
+    def _mark(self, chunk: Admitted | Prefill | Done | Failed | Rejected) -> Sequence[Frame]:
+        """Give the frames of a chunk that holds no output: beginning, progress, end."""
+        match chunk:
             case Admitted():
                 return self._begin()
             case Prefill(processed=processed, total=total):

@@ -21,7 +21,16 @@ _ROLES: Final[dict[str, Role]] = {
     "function": "tool",
 }
 _TEXT_PARTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-_MEDIA_PARTS: Final = {"image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file"}
+_MEDIA_PARTS: Final = {
+    "image_url",
+    "input_image",
+    "image",
+    "input_audio",
+    "audio_url",
+    "video_url",
+    "file",
+    "input_file",
+}
 
 
 def to_messages(messages: list[MessageIn] | None) -> tuple[tuple[Message, ...], bool]:

@@ -58,7 +58,9 @@ def _refuse_unsupported(chat: ChatRequest) -> None:
             "response_format",
         )
     if kind != "text":
-        raise invalid(f"response_format must be text, json_object or json_schema, not {kind!r}.", "response_format.type")
+        raise invalid(
+            f"response_format must be text, json_object or json_schema, not {kind!r}.", "response_format.type"
+        )
 
 
 def _to_thinking(chat: ChatRequest) -> tuple[bool | None, str | None]:

@@ -1,0 +1,61 @@
+"""Facts about this node and its small switches."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from litestar import get, post
+
+from exo.gateway.gateway import Gateway
+from exo.streams.ids import NodeId
+
+
+class Onboarding(msgspec.Struct, frozen=True):
+    """Whether somebody has seen the first-run tour on this node."""
+
+    completed: bool
+
+
+class FeatureFlags(msgspec.Struct, frozen=True):
+    """Features that can be switched on; none of them is built yet."""
+
+    disaggregation: bool
+
+
+@get("/node_id", media_type="application/json", summary="The id of this node")
+async def get_node_id(gateway: Gateway) -> NodeId:
+    """A JSON string. The node that answers, not the master."""
+    return gateway.node.id
+
+
+@get("/v1/feature-flags", summary="Features of this version")
+async def get_feature_flags() -> FeatureFlags:
+    """Which optional features are on."""
+    return FeatureFlags(disaggregation=False)
+
+
+@get("/v1/instance-links", summary="Links between prefill and decode instances")
+async def list_instance_links() -> list[dict[str, Any]]:
+    """Always empty: this version has no such links."""
+    return []
+
+
+@get("/onboarding", summary="Whether the tour was seen")
+async def get_onboarding(gateway: Gateway) -> Onboarding:
+    """Kept per node."""
+    file = gateway.settings.onboarding_file
+    return Onboarding(completed=gateway.onboarded or (file is not None and file.exists()))
+
+
+@post("/onboarding", status_code=200, summary="Note that the tour was seen")
+async def complete_onboarding(gateway: Gateway) -> Onboarding:
+    """Remembered over restarts when the node has a place for it."""
+    gateway.onboarded = True
+    if gateway.settings.onboarding_file is not None:
+        _touch(gateway.settings.onboarding_file)
+    return Onboarding(completed=True)
+
+
+def _touch(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()

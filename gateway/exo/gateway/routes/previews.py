@@ -1,0 +1,67 @@
+"""Where a model could go: all ways at once, or the one that a placement would take."""
+
+from typing import Annotated
+
+from litestar import get
+from litestar.params import Parameter
+from litestar.types import ASGIApp
+
+from exo.gateway.availability import require_known
+from exo.gateway.errors import GatewayError
+from exo.gateway.gateway import Gateway
+from exo.gateway.responses import json_response
+from exo.gateway.wire.instances import Preview, Previews, instance_to_wire
+from exo.streams.codes import Code
+from exo.streams.instances import Sharding, Transport
+from exo.streams.models import ModelCard
+from exo.streams.placements import Preview as PlacementPreview
+
+NodeIds = Annotated[list[str] | None, Parameter(query="node_ids", description="Nodes that must take part")]
+MinNodes = Annotated[int, Parameter(ge=1, description="Fewest nodes to spread over")]
+
+
+@get("/instance/previews", summary="Where a model could go")
+async def list_previews(gateway: Gateway, model_id: str, node_ids: NodeIds = None, min_nodes: MinNodes = 1) -> Previews:
+    """One entry per sharding and transport; `error` is null where it is possible."""
+    card = require_known(gateway.state, gateway.catalog, model_id)
+    wanted = frozenset(node_ids or ())
+    found = gateway.placer.previews(card, min_nodes=min_nodes)
+    return Previews([_render(card, preview) for preview in found if _takes_part(preview, wanted)])
+
+
+@get("/instance/placement", summary="The placement of a model")
+async def get_placement(
+    gateway: Gateway,
+    model_id: str,
+    sharding: Sharding = "Pipeline",
+    instance_meta: Transport = "MlxRing",
+    min_nodes: MinNodes = 1,
+) -> ASGIApp:
+    """The instance that `POST /place_instance` with the same choices would make, or 400 with the reason."""
+    card = require_known(gateway.state, gateway.catalog, model_id)
+    for preview in gateway.placer.previews(card, min_nodes=min_nodes):
+        if (preview.sharding, preview.transport) == (sharding, instance_meta):
+            if preview.instance is not None:
+                return json_response(instance_to_wire(preview.instance))
+            if preview.unplaceable is not None:
+                raise GatewayError(preview.unplaceable.code, preview.unplaceable.reason)
+    raise GatewayError(Code.UNPLACEABLE, f"{sharding} over {instance_meta} is not possible here.")
+
+
+def _takes_part(preview: PlacementPreview, wanted: frozenset[str]) -> bool:
+    if preview.instance is None:
+        return True
+    return wanted <= {shard.node for shard in preview.instance.shards}
+
+
+def _render(card: ModelCard, preview: PlacementPreview) -> Preview:
+    refused = preview.unplaceable
+    return Preview(
+        model_id=card.model_id,
+        sharding=preview.sharding,
+        instance_meta=preview.transport,
+        instance=instance_to_wire(preview.instance) if preview.instance is not None else None,
+        memory_delta_by_node=dict(preview.memory_by_node) if preview.instance is not None else None,
+        error=refused.reason if refused is not None else None,
+        error_code=refused.code if refused is not None else None,
+    )

@@ -1,0 +1,65 @@
+"""Resumes the stream of a request behind any frame, on any node."""
+
+from typing import Any
+
+from litestar import Request, get
+from litestar.types import ASGIApp
+
+from exo.broker.errors import BrokerError
+from exo.gateway.answers import AnswerResponse
+from exo.gateway.dialects.registry import DIALECTS
+from exo.gateway.errors import GatewayError
+from exo.gateway.gateway import Gateway
+from exo.gateway.sse import parse_position
+from exo.streams import subjects
+from exo.streams.codec import CodecError, decode_stored_request
+from exo.streams.codes import Code
+from exo.streams.ids import TaskId, task_of_public_id
+from exo.streams.layout import REQUESTS
+from exo.streams.requests import StoredRequest
+from exo.streams.tasks import EndedTask
+
+
+@get("/v1/requests/{request_id:str}/stream", summary="Resume a stream")
+async def resume_stream(
+    request: Request[Any, Any, Any], gateway: Gateway, request_id: str, last_event_id: str = ""
+) -> ASGIApp:
+    """Continues behind `Last-Event-ID`, or from the beginning. 410 once the first chunks are gone."""
+    position = parse_position(request.headers.get("last-event-id", last_event_id))
+    task = task_of_public_id(request_id)
+    if task is None:
+        raise _unknown(request_id)
+    ended = gateway.state.ended_tasks.get(task)
+    if ended is not None and ended.code == Code.NODE_RESTARTED:
+        raise GatewayError(ended.code, ended.message, status=410)
+    stored = await _read_stored(gateway, task, ended, request_id)
+    relay = await gateway.hub.open(task, cancels=False)
+    await gateway.hub.repair(relay)
+    if ended is not None and relay.assembly.next_index == 0:
+        gateway.hub.close(relay)
+        raise _expired(ended)
+    first = await gateway.courier.await_first(relay, request.receive)
+    dialect = DIALECTS[stored.resume.dialect]
+    return AnswerResponse(relay, stored, dialect=dialect, first=first, courier=gateway.courier, after=position)
+
+
+async def _read_stored(gateway: Gateway, task: TaskId, ended: EndedTask | None, request_id: str) -> StoredRequest:
+    try:
+        message = await gateway.bus.get_last(REQUESTS.name, subjects.request(task))
+    except BrokerError as error:
+        raise GatewayError(Code.BROKER_UNAVAILABLE, f"The request cannot be looked up right now: {error}") from error
+    if message is None:
+        raise _expired(ended) if ended is not None else _unknown(request_id)
+    try:
+        return decode_stored_request(message.payload)
+    except CodecError as error:
+        raise GatewayError(Code.INTERNAL, "The stored request cannot be read.") from error
+
+
+def _unknown(request_id: str) -> GatewayError:
+    return GatewayError(Code.TASK_NOT_FOUND, f"No request {request_id!r} is running or kept.")
+
+
+def _expired(ended: EndedTask) -> GatewayError:
+    how = f"it ended with {ended.code}: {ended.message}" if ended.code else "it was answered in full"
+    return GatewayError(Code.RESUME_EXPIRED, f"The stream is no longer kept; {how}.")

@@ -1,0 +1,60 @@
+"""State as JSON, whole or by path, with the gauges beside it under `telemetry`."""
+
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from litestar import Request, get
+from litestar.types import ASGIApp
+
+from exo.gateway.errors import GatewayError
+from exo.gateway.gateway import Gateway
+from exo.gateway.responses import json_response
+from exo.streams.codes import Code
+from exo.streams.state import State
+
+_TELEMETRY = "telemetry"
+
+
+@get("/state", summary="State of the cluster")
+async def get_state(gateway: Gateway) -> ASGIApp:
+    """Everything the cluster agrees on, as `exo.streams.state.State`, and the newest gauges with their ages."""
+    state = gateway.state
+    fields: dict[str, Any] = {name: getattr(state, name) for name in State.__struct_fields__}
+    return json_response({**fields, _TELEMETRY: read_telemetry(gateway)})
+
+
+@get("/state/{path:path}", summary="A part of State")
+async def get_state_part(request: Request[Any, Any, Any], gateway: Gateway) -> ASGIApp:
+    """Walks keys and list indices; a `/` inside a key is written `%2F`."""
+    raw = request.scope["raw_path"].decode("latin-1").partition("/state/")[2]
+    parts = [unquote(part) for part in raw.split("/") if part]
+    value: Any = {name: name for name in (*State.__struct_fields__, _TELEMETRY)}
+    for number, part in enumerate(parts):
+        value = _step(value, part, parts)
+        if number == 0:
+            value = read_telemetry(gateway) if part == _TELEMETRY else getattr(gateway.state, part)
+            value = msgspec.to_builtins(value)
+    return json_response(value)
+
+
+def _step(value: Any, part: str, parts: list[str]) -> Any:
+    if isinstance(value, dict) and part in value:
+        return value[part]
+    if isinstance(value, list) and part.isascii() and part.isdigit() and int(part) < len(value):
+        return value[int(part)]
+    raise GatewayError(Code.NOT_FOUND, f"unable to find path '{'.'.join(parts)}' in state json")
+
+
+def read_telemetry(gateway: Gateway) -> dict[str, dict[str, dict[str, Any]]]:
+    """Give the newest sample of each gauge by node and gauge; `age` is in seconds since it came here."""
+    telemetry: dict[str, dict[str, dict[str, Any]]] = {}
+    for reading in gateway.gauges.samples():
+        sample = reading.sample
+        telemetry.setdefault(reading.node, {})[reading.name] = {
+            "taken_at": sample.taken_at,
+            "interval": sample.interval,
+            "age": round(gateway.gauges.age(reading), 3),
+            "gauge": sample.gauge,
+        }
+    return telemetry
