@@ -16,7 +16,7 @@ from exo.streams.ids import TaskId
 from exo.streams.pipe import Cancel, Counted, CountTokens, Emitted
 from exo.streams.requests import GenerationRequest
 from support.requests import ask, generate, message, prompt, start_scripted
-from support.runner_pipe import NodeSide
+from support.runner_pipe import LocalPipe
 
 
 @dataclass
@@ -27,12 +27,12 @@ class House:
     admission: Admission
     reception: Reception
     runner: Runner
-    node: NodeSide
+    pipe: LocalPipe
 
     def send(self, task: str, request: GenerationRequest, **fields: int) -> list[Chunk]:
         """Hand a request in and wait for its first chunk."""
         self.reception.receive(generate(task, request, **fields))
-        chunks = self.node.wait_for_chunks(task)
+        chunks = self.pipe.frames.wait_for_chunks(task)
         if isinstance(chunks[0], Admitted):
             self._wait_until_queued(task)
         return chunks
@@ -48,15 +48,15 @@ class House:
             self.runner.step()
 
     def said(self, task: str) -> str:
-        return "".join(chunk.text for chunk in self.node.wait_for_end(task) if isinstance(chunk, Text))
+        return "".join(chunk.text for chunk in self.pipe.frames.wait_for_end(task) if isinstance(chunk, Text))
 
 
 def build(*, max_batch: int = 4, max_queue: int = 8, context_length: int = 512, **script: float) -> House:
-    node = NodeSide()
+    pipe = LocalPipe()
     engine = ScriptedEngine(start_scripted(context_length=context_length, script=script))
     admission = Admission(max_batch=max_batch, max_queue=max_queue)
-    runner = Runner(engine, admission, node.outbox)
-    return House(engine, admission, Reception(engine, admission, node.outbox), runner, node)
+    runner = Runner(engine, admission, pipe.outbox)
+    return House(engine, admission, Reception(engine, admission, pipe.outbox), runner, pipe)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def houses() -> Iterator[list[House]]:
     yield houses
     for house in houses:
         house.reception.close()
-        house.node.close()
+        house.pipe.close()
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_an_answer_from_the_first_to_the_last_chunk(house: House) -> None:
     assert isinstance(first, Admitted)
     assert (first.prompt_tokens, first.queue_position) == (len(house.engine.render(ask("[[say:Hello you]]")).tokens), 0)
     house.answer_all()
-    chunks = house.node.wait_for_end("a")
+    chunks = house.pipe.frames.wait_for_end("a")
     assert house.said("a") == "Hello you"
     done = chunks[-1]
     assert isinstance(done, Done)
@@ -90,11 +90,11 @@ def test_an_answer_from_the_first_to_the_last_chunk(house: House) -> None:
 def test_all_chunks_of_a_step_are_one_frame(house: House) -> None:
     for task in "abc":
         house.send(task, ask("[[say:one two]]"))
-    frames = len(house.node.frames)
+    frames = len(house.pipe.frames.all)
     house.runner.step()
     for task in "abc":
-        house.node.wait_for_chunks(task, 2)
-    emitted = [frame for frame in house.node.frames[frames:] if isinstance(frame, Emitted)]
+        house.pipe.frames.wait_for_chunks(task, 2)
+    emitted = [frame for frame in house.pipe.frames.all[frames:] if isinstance(frame, Emitted)]
     assert [[task for task, _ in frame.chunks] for frame in emitted] == [["a", "b", "c"]]
     house.answer_all()
 
@@ -131,7 +131,7 @@ def test_an_answer_may_fill_the_context_and_no_more(houses: list[House]) -> None
     house.send("b", ask("[[say:" + "word " * 60 + "]]", max_tokens=100_000))
     house.answer_all()
     for task in "ab":
-        done = house.node.wait_for_end(task)[-1]
+        done = house.pipe.frames.wait_for_end(task)[-1]
         assert isinstance(done, Done)
         assert (done.reason, done.usage.completion) == ("length", room)
 
@@ -154,7 +154,7 @@ def test_a_cancelled_answer_ends_at_the_next_step(house: House) -> None:
     house.runner.step()
     house.admission.cancel(Cancel(task=TaskId("a"), code=Code.INSTANCE_REMOVED, message="gone"))
     house.runner.step()
-    chunks = house.node.wait_for_end("a")
+    chunks = house.pipe.frames.wait_for_end("a")
     assert chunks[-1] == Failed(1, 2, Code.INSTANCE_REMOVED, "gone")
     assert house.engine.active == 1
     house.answer_all()
@@ -167,7 +167,7 @@ def test_a_cancelled_request_that_still_waits_never_starts(houses: list[House]) 
         house.send(task, ask("[[say:one two]]"))
     house.admission.cancel(Cancel(task=TaskId("b")))
     house.answer_all()
-    assert house.node.wait_for_end("b")[1:] == [
+    assert house.pipe.frames.wait_for_end("b")[1:] == [
         Failed(1, 1, Code.CANCELLED, "the request was cancelled"),
     ]
 
@@ -188,7 +188,7 @@ def test_a_deadline_ends_an_answer(house: House, monkeypatch: pytest.MonkeyPatch
     house.runner.step()
     monkeypatch.setattr(time, "time", lambda: now + 61)
     house.runner.step()
-    last = house.node.wait_for_end("a")[-1]
+    last = house.pipe.frames.wait_for_end("a")[-1]
     assert isinstance(last, Failed)
     assert (last.index, last.code) == (2, Code.DEADLINE_EXCEEDED)
 
@@ -205,7 +205,7 @@ def test_a_fault_of_one_sequence_spares_its_neighbours(houses: list[House]) -> N
     house.send("a", ask("[[say:one two three]]"))
     house.send("b", ask("[[say:one]]"))
     house.answer_all()
-    last = house.node.wait_for_end("a")[-1]
+    last = house.pipe.frames.wait_for_end("a")[-1]
     assert isinstance(last, Failed)
     assert last.code == Code.ENGINE_FAILED
     assert house.said("b") == "one"
@@ -220,7 +220,7 @@ def test_a_broken_engine_ends_every_answer(houses: list[House]) -> None:
         house.runner.step()
     house.runner.abandon(Breach(Code.RUNNER_FAILED, "broken"))
     for task in "ab":
-        last = house.node.wait_for_end(task)[-1]
+        last = house.pipe.frames.wait_for_end(task)[-1]
         assert isinstance(last, Failed)
         assert last.code == Code.RUNNER_FAILED
 
@@ -236,9 +236,9 @@ def test_tokens_are_counted_without_generating(house: House) -> None:
     house.reception.count(CountTokens(call=7, request=ask("Hello")))
     house.reception.count(CountTokens(call=8, request=ask("hi", template_arguments={"tools": 1})))
     house.reception.close()
-    house.node.outbox.emit([(TaskId("mark"), Admitted(1, 0, 0))])
-    house.node.wait_for_chunks("mark")
-    counted = {frame.call: frame for frame in house.node.frames if isinstance(frame, Counted)}
+    house.pipe.outbox.emit([(TaskId("mark"), Admitted(1, 0, 0))])
+    house.pipe.frames.wait_for_chunks("mark")
+    counted = {frame.call: frame for frame in house.pipe.frames.all if isinstance(frame, Counted)}
     assert counted[7] == Counted(call=7, tokens=len(house.engine.render(ask("Hello")).tokens))
     assert (counted[8].tokens, counted[8].code) == (0, Code.INVALID_REQUEST)
 
