@@ -48,7 +48,7 @@ async def append(
     check_size(payload, headers)
     reply = await connection.request(subject, payload, headers=headers, timeout=timeout)
     try:
-        answer = _answer.decode(reply.data)
+        answer = _answer.decode(reply.payload)
     except msgspec.DecodeError as error:
         raise BrokerError(f"{subject} is answered by something that is no stream") from error
     if answer.error is not None:

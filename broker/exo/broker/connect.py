@@ -12,13 +12,12 @@ from typing import Any, Final
 
 import structlog
 from nats import errors as nats_errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from exo.broker.errors import BrokerError, BusUnavailableError, NoResponderError, PermissionDeniedError
 from exo.broker.feeds import Feed
 from exo.broker.policy import ConnectionSettings, inbox_prefix, is_refusal, list_options, read_denial, translate
 from exo.broker.waiting import Waiter, Waiters, is_always_last
+from exo.broker.wire import Frame, WireClient
 from exo.streams.ids import new_boot_id
 
 log = structlog.get_logger(__name__)
@@ -39,9 +38,7 @@ class Connection:
         self, settings: ConnectionSettings, *, restore: Callable[["Connection"], Awaitable[None]] | None = None
     ) -> None:
         self.settings = settings
-        self.client = Client()
-        self.slow_consumers = 0
-        """How often nats-py dropped a message because a handler was too slow."""
+        self.client = WireClient()
         self.inbox = f"{inbox_prefix(settings.name)}.{new_boot_id()}"
         self._restore_hook = restore
         self._ready = asyncio.Event()
@@ -73,7 +70,7 @@ class Connection:
         self._ready.set()
 
     async def _connect(self) -> None:
-        client = self.client = Client()
+        client = self.client = WireClient()
 
         async def on_error(error: Exception) -> None:
             self._hear(error)
@@ -156,9 +153,6 @@ class Connection:
         if denial is not None:
             self._waiters.deny(denial)
             log.error("the broker refused a subject", action=denial.action, subject=denial.subject)
-        elif isinstance(error, nats_errors.SlowConsumerError):
-            self.slow_consumers += 1
-            log.warning("a slow handler lost a message", subject=error.subject)
         elif str(error) != self._last_error:
             # The same refusal ten times a second is one line.
             self._last_error = str(error)
@@ -241,7 +235,7 @@ class Connection:
 
     async def request(
         self, subject: str, payload: bytes, *, timeout: float, headers: Mapping[str, str] | None = None
-    ) -> Msg:
+    ) -> Frame:
         """Give the reply; `NoResponderError` at once when nobody listens."""
         replies = await self.collect(subject, payload, timeout=timeout, headers=headers, is_last=is_always_last)
         return replies[0]
@@ -252,9 +246,9 @@ class Connection:
         payload: bytes,
         *,
         timeout: float,
-        is_last: Callable[[Msg], bool],
+        is_last: Callable[[Frame], bool],
         headers: Mapping[str, str] | None = None,
-    ) -> list[Msg]:
+    ) -> list[Frame]:
         """Give all replies up to the one that `is_last` names."""
         token = str(next(self._tokens))
         waiter = Waiter(subject, is_last)
@@ -265,7 +259,7 @@ class Connection:
                     replies = await waiter.done
             except TimeoutError as error:
                 raise BusUnavailableError(f"no answer on {subject} in {timeout:g} s") from error
-        if replies[0].headers and replies[0].headers.get("Status") == NO_RESPONDERS:
+        if replies[0].status == NO_RESPONDERS:
             raise NoResponderError(f"nobody answers on {subject}")
         return replies
 

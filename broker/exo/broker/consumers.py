@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 import structlog
-from nats.aio.msg import Msg
 
 from exo.broker.appending import append
 from exo.broker.bus import StoredMessage, WorkItem
@@ -21,7 +20,8 @@ from exo.broker.feeds import Feed
 from exo.broker.jetstream import API, SECOND, call
 from exo.broker.mailbox import Mailbox
 from exo.broker.poison import poison_message
-from exo.broker.replies import read_place, status_of
+from exo.broker.replies import read_place
+from exo.broker.wire import Frame
 from exo.streams import envelope
 
 log = structlog.get_logger(__name__)
@@ -81,7 +81,7 @@ class Puller:
     def __init__(self, connection: Connection, queue: WorkQueue) -> None:
         self._connection = connection
         self._queue = queue
-        self._mailbox: Mailbox[Msg] = Mailbox(connection)
+        self._mailbox: Mailbox[Frame] = Mailbox(connection)
         self._feed = Feed(f"{connection.inbox}.pull.{next(_numbers)}", self._mailbox.put)
 
     async def open(self) -> None:
@@ -102,16 +102,15 @@ class Puller:
         await call(self._connection, f"CONSUMER.CREATE.{queue.stream}.{queue.name}", body, timeout=queue.timeout)
         await self._connection.add(self._feed)
 
-    async def pull(self) -> Msg | None:
+    async def pull(self) -> Frame | None:
         """Give the next message; None when there was none for a while."""
         request = msgspec.json.encode({"batch": 1, "expires": EXPIRES * SECOND})
         subject = f"{API}.CONSUMER.MSG.NEXT.{self._queue.stream}.{self._queue.name}"
         await self._connection.send(subject, request, reply=self._feed.subject)
         message = (await self._mailbox.take(EXPIRES + PATIENCE))[0]
-        status = status_of(message)
-        if status == _NO_RESPONDERS:
+        if message.status == _NO_RESPONDERS:
             raise BusUnavailableError(f"consumer {self._queue.name} is gone")
-        return None if status else message
+        return None if message.status else message
 
     async def close(self) -> None:
         self._mailbox.close()
@@ -121,9 +120,9 @@ class Puller:
 class NatsWorkItem:
     """A message of a work queue and the subject on which it is settled."""
 
-    def __init__(self, connection: Connection, queue: WorkQueue, message: Msg) -> None:
+    def __init__(self, connection: Connection, queue: WorkQueue, message: Frame) -> None:
         place = read_place(message.reply)
-        self.message = StoredMessage(message.subject, place.sequence, message.data, place.time)
+        self.message = StoredMessage(message.subject, place.sequence, message.payload, place.time)
         self.deliveries = place.deliveries
         self._connection = connection
         self._queue = queue

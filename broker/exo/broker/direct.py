@@ -6,13 +6,13 @@ Used by `nats_bus.py` for messages and keys; 11 us a message, and nothing is lef
 from typing import Any, Final
 
 import msgspec
-from nats.aio.msg import Msg
 
 from exo.broker.bus import StoredMessage
 from exo.broker.connect import Connection
 from exo.broker.errors import BrokerError, BusUnavailableError
 from exo.broker.jetstream import API
-from exo.broker.replies import read_direct, status_of
+from exo.broker.replies import read_direct
+from exo.broker.wire import Frame
 
 BATCH_BYTES: Final = 32 * 1024 * 1024
 NOT_FOUND: Final = "404"
@@ -23,7 +23,7 @@ TIMED_OUT: Final = "408"
 async def get_last(connection: Connection, stream: str, subject: str, *, timeout: float) -> StoredMessage | None:
     """Give the newest message on a subject, delete and expiry markers included."""
     reply = await connection.request(f"{API}.DIRECT.GET.{stream}.{subject}", b"", timeout=timeout)
-    if status_of(reply) == NOT_FOUND:
+    if reply.status == NOT_FOUND:
         return None
     _check(reply, stream)
     return read_direct(reply)
@@ -59,20 +59,20 @@ async def _ask(
         f"{API}.DIRECT.GET.{stream}", msgspec.json.encode(query), timeout=timeout, is_last=_ends_batch
     )
     *messages, end = replies
-    if status_of(end) == NOT_FOUND:
+    if end.status == NOT_FOUND:
         return [], 0
     _check(end, stream)
-    headers = end.headers or {}
-    return [read_direct(message) for message in messages], int(headers.get("Nats-Num-Pending", "0"))
+    pending = int(end.read_headers().get("Nats-Num-Pending", "0"))
+    return [read_direct(message) for message in messages], pending
 
 
-def _ends_batch(reply: Msg) -> bool:
-    return status_of(reply) != ""
+def _ends_batch(reply: Frame) -> bool:
+    return reply.status != ""
 
 
-def _check(reply: Msg, stream: str) -> None:
-    status = status_of(reply)
+def _check(reply: Frame, stream: str) -> None:
+    status = reply.status
     if status in ("", END_OF_BATCH):
         return
-    described = f"{stream}: {(reply.headers or {}).get('Description', 'direct get failed')} ({status})"
+    described = f"{stream}: {reply.description or 'direct get failed'} ({status})"
     raise BusUnavailableError(described) if status == TIMED_OUT else BrokerError(described)

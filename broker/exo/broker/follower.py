@@ -11,15 +11,15 @@ from itertools import count
 from typing import Any, Final
 
 import structlog
-from nats.aio.msg import Msg
 
 from exo.broker.bus import StoredMessage
 from exo.broker.connect import Connection
 from exo.broker.errors import BusUnavailableError, NotFoundError
-from exo.broker.feeds import UNLIMITED, Feed
+from exo.broker.feeds import Feed
 from exo.broker.jetstream import SECOND, call, delete_consumer, describe_stream
 from exo.broker.mailbox import Mailbox
-from exo.broker.replies import read_place, status_of
+from exo.broker.replies import read_place
+from exo.broker.wire import Frame
 
 log = structlog.get_logger(__name__)
 
@@ -33,9 +33,7 @@ _CONTROL: Final = "100"
 _numbers = count(1)
 
 
-async def follow(
-    connection: Connection, stream: str, *, after: int, timeout: float, pending_messages: int = UNLIMITED
-) -> AsyncIterator[StoredMessage]:
+async def follow(connection: Connection, stream: str, *, after: int, timeout: float) -> AsyncIterator[StoredMessage]:
     """Give every message above `after`, for ever.
 
     `NotFoundError` when the stream does not hold the next one any more, or ends before `after`: then
@@ -43,7 +41,7 @@ async def follow(
     """
     while True:
         await connection.wait_ready()
-        tail = Tail(connection, stream, start=after + 1, timeout=timeout, pending_messages=pending_messages)
+        tail = Tail(connection, stream, start=after + 1, timeout=timeout)
         try:
             await check_range(connection, stream, after=after, timeout=timeout)
             await tail.open()
@@ -83,9 +81,7 @@ class Tail:
     Gives messages, and in between the subjects to answer for flow control.
     """
 
-    def __init__(
-        self, connection: Connection, stream: str, *, start: int, timeout: float, pending_messages: int
-    ) -> None:
+    def __init__(self, connection: Connection, stream: str, *, start: int, timeout: float) -> None:
         self.broken = ""
         self._connection = connection
         self._stream = stream
@@ -93,7 +89,7 @@ class Tail:
         self._timeout = timeout
         self._name = f"follower-{connection.inbox.rpartition('.')[2][:12]}-{next(_numbers)}"
         self._mailbox: Mailbox[StoredMessage | str] = Mailbox(connection)
-        self._feed = Feed(f"{connection.inbox}.{self._name}.tail", self._hear, pending_messages=pending_messages)
+        self._feed = Feed(f"{connection.inbox}.{self._name}.tail", self._hear)
         self._expected = 1
         self._made = False
 
@@ -124,10 +120,10 @@ class Tail:
         """Give what has come; `TimeoutError` when even heartbeats stay away."""
         return await self._mailbox.take(SILENCE)
 
-    def _hear(self, message: Msg) -> None:
+    def _hear(self, message: Frame) -> None:
         if self.broken:
             return
-        if not message.data and status_of(message) == _CONTROL:
+        if message.status == _CONTROL:
             self._hear_control(message)
             return
         place = read_place(message.reply)
@@ -135,13 +131,13 @@ class Tail:
             self._break(f"got delivery {place.consumer_sequence} instead of {self._expected}")
             return
         self._expected += 1
-        self._mailbox.put(StoredMessage(message.subject, place.sequence, message.data, place.time))
+        self._mailbox.put(StoredMessage(message.subject, place.sequence, message.payload, place.time))
 
-    def _hear_control(self, message: Msg) -> None:
+    def _hear_control(self, message: Frame) -> None:
         if message.reply:
             self._mailbox.put(message.reply)
             return
-        headers = message.headers or {}
+        headers = message.read_headers()
         delivered = int(headers.get("Nats-Last-Consumer", self._expected - 1))
         if delivered != self._expected - 1:
             self._break(f"the server has sent {delivered} messages, {self._expected - 1} came")

@@ -90,10 +90,10 @@ async def call(connection: Connection, verb: str, body: Any = None, *, timeout: 
     """Ask `$JS.API.<verb>`; gives the JSON of a success."""
     payload = b"" if body is None else msgspec.json.encode(body)
     reply = await connection.request(f"{API}.{verb}", payload, timeout=timeout)
-    failure = _failure.decode(reply.data)
+    failure = _failure.decode(reply.payload)
     if failure.error is not None:
         raise error_of(failure.error, what=verb)
-    return reply.data
+    return reply.payload
 
 
 async def describe_stream(connection: Connection, stream: str, *, timeout: float) -> StreamDescription:

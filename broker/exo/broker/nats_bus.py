@@ -11,7 +11,6 @@ from typing import Final, Self
 
 import structlog
 from nats import errors as nats_errors
-from nats.aio.msg import Msg
 
 from exo.broker import appending, direct, jetstream, keys
 from exo.broker.bus import Ack, Delivery, Headers, KeyEntry, StoredMessage, StreamInfo, Subscription, WorkItem
@@ -21,14 +20,11 @@ from exo.broker.errors import BusUnavailableError
 from exo.broker.feeds import Feed
 from exo.broker.follower import follow
 from exo.broker.policy import ConnectionSettings, translate
+from exo.broker.wire import Frame
 
 log = structlog.get_logger(__name__)
 
 TIMEOUT: Final = 5.0
-PENDING_MESSAGES: Final = 512 * 1024
-PENDING_BYTES: Final = 128 * 1024 * 1024
-"""What may wait for one subscription's handler; beyond it messages are dropped, counted and logged."""
-
 SERVICE_ERROR: Final = "Nats-Service-Error"
 
 
@@ -70,37 +66,37 @@ class NatsBus:
         await self.connection.flush(self._timeout)
 
     async def subscribe(self, subject: str, handler: Callable[[Delivery], None]) -> Subscription:
-        def deliver(message: Msg) -> None:
-            handler(Delivery(message.subject, message.data, message.reply))
+        def deliver(message: Frame) -> None:
+            handler(Delivery(message.subject, message.payload, message.reply))
 
         return await self._subscribe(subject, deliver)
 
-    async def _subscribe(self, subject: str, deliver: Callable[[Msg], None]) -> Subscription:
+    async def _subscribe(self, subject: str, deliver: Callable[[Frame], None]) -> Subscription:
         await self._gate()
-        feed = Feed(subject, deliver, pending_messages=PENDING_MESSAGES, pending_bytes=PENDING_BYTES)
-        return _Subscription(self.connection, await self.connection.add(feed))
+        return _Subscription(self.connection, await self.connection.add(Feed(subject, deliver)))
 
     async def request(self, subject: str, payload: bytes, *, timeout: float) -> bytes:
         await self._gate(timeout)
         reply = await self.connection.request(subject, payload, timeout=timeout)
-        if reply.headers and SERVICE_ERROR in reply.headers:
-            raise BusUnavailableError(f"the responder of {subject} failed: {reply.headers[SERVICE_ERROR]}")
-        return reply.data
+        failure = reply.read_headers().get(SERVICE_ERROR) if reply.headers else None
+        if failure:
+            raise BusUnavailableError(f"the responder of {subject} failed: {failure}")
+        return reply.payload
 
     async def respond(self, subject: str, handler: Callable[[bytes], Awaitable[bytes]]) -> Subscription:
         running: set[asyncio.Task[None]] = set()
 
-        async def answer(message: Msg) -> None:
+        async def answer(message: Frame) -> None:
             failure: Headers | None = None
             try:
-                reply = await handler(message.data)
+                reply = await handler(message.payload)
             except Exception as error:
                 log.exception("responder failed", subject=subject)
                 reply, failure = b"", {SERVICE_ERROR: type(error).__name__}
             if message.reply:
                 await self.connection.send(message.reply, reply, headers=failure)
 
-        def start(message: Msg) -> None:
+        def start(message: Frame) -> None:
             task = asyncio.get_running_loop().create_task(_answer_safely(answer(message), subject))
             running.add(task)
             task.add_done_callback(running.discard)

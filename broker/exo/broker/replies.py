@@ -4,13 +4,11 @@ Pure. `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time
 same with `<domain>.<account>` before and a random token behind.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from nats.aio.msg import Msg
-
 from exo.broker.bus import StoredMessage
+from exo.broker.wire import Frame
 
 _PLAIN_TOKENS = 9
 
@@ -33,17 +31,12 @@ def read_place(reply: str) -> Place:
     )
 
 
-def status_of(message: Msg) -> str:
-    """Give the status code of a control message or of the end of a batch; empty for data."""
-    return message.headers.get("Status", "") if message.headers else ""
-
-
-def read_direct(message: Msg) -> StoredMessage:
+def read_direct(frame: Frame) -> StoredMessage:
     """Read one message as direct get gives it."""
-    headers: Mapping[str, str] = message.headers or {}
+    headers = frame.read_headers()
     return StoredMessage(
         headers["Nats-Subject"],
         int(headers["Nats-Sequence"]),
-        message.data,
+        frame.payload,
         int(datetime.fromisoformat(headers["Nats-Time-Stamp"]).timestamp() * 1000),
     )

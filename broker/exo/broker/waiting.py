@@ -8,13 +8,12 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from nats.aio.msg import Msg
-
 from exo.broker.errors import BrokerError, PermissionDeniedError
 from exo.broker.policy import Denial
+from exo.broker.wire import Frame
 
 
-def is_always_last(_reply: Msg) -> bool:
+def is_always_last(_reply: Frame) -> bool:
     """For requests with one reply."""
     return True
 
@@ -22,13 +21,13 @@ def is_always_last(_reply: Msg) -> bool:
 class Waiter:
     """One request; `done` gives its replies."""
 
-    def __init__(self, subject: str, is_last: Callable[[Msg], bool]) -> None:
+    def __init__(self, subject: str, is_last: Callable[[Frame], bool]) -> None:
         self.subject = subject
-        self.done: asyncio.Future[list[Msg]] = asyncio.get_running_loop().create_future()
-        self._replies: list[Msg] = []
+        self.done: asyncio.Future[list[Frame]] = asyncio.get_running_loop().create_future()
+        self._replies: list[Frame] = []
         self._is_last = is_last
 
-    def accept(self, reply: Msg) -> None:
+    def accept(self, reply: Frame) -> None:
         self._replies.append(reply)
         if self._is_last(reply) and not self.done.done():
             self.done.set_result(self._replies)
@@ -56,7 +55,7 @@ class Waiters:
             if not waiter.done.cancel() and not waiter.done.cancelled():
                 waiter.done.exception()
 
-    def accept(self, reply: Msg) -> None:
+    def accept(self, reply: Frame) -> None:
         """Hand a reply to its request; late ones have none."""
         waiter = self._held.get(reply.subject.rpartition(".")[2])
         if waiter is not None:
