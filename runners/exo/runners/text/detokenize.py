@@ -33,17 +33,13 @@ class Detokenizer(Protocol):
 class Detokenization:
     """What detokenisers of one model share; built once, thread-safe."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._decode: Decode = lambda tokens: tokenizer.decode(list(tokens), skip_special_tokens=False)
-        steps = _list_steps(tokenizer)
-        kinds = {step["type"] for step in steps}
-        self._strips = any(step["type"] == "Strip" and step.get("start") for step in steps)
+    def __init__(self, decode: Decode, tokenizer: Tokenizer | None) -> None:
+        """`decode` must keep special tokens; `tokenizer` is None where there is none of that library."""
+        self._decode = decode
         self._table: tuple[bytes, ...] | None = None
-        if kinds == {"ByteLevel"}:
-            self._table = _tabulate(tokenizer, _read_byte_level)
-        elif kinds and kinds <= _SENTENCEPIECE_STEPS and {"Replace", "Metaspace"} & kinds:
-            self._table = _tabulate(tokenizer, _read_sentencepiece)
-            self._strips |= "Metaspace" in kinds
+        self._strips = False
+        if tokenizer is not None:
+            self._read(tokenizer)
 
     def start(self, *, continues: bool = False) -> Detokenizer:
         """Begin an answer. `continues`: it goes on in the middle of a text, so a first space counts."""
@@ -56,6 +52,16 @@ class Detokenization:
         if self._table is None:
             return self._decode([token]).encode()
         return self._table[token] if token < len(self._table) else b""
+
+    def _read(self, tokenizer: Tokenizer) -> None:
+        steps = _list_steps(tokenizer)
+        kinds = {step["type"] for step in steps}
+        self._strips = any(step["type"] == "Strip" and step.get("start") for step in steps)
+        if kinds == {"ByteLevel"}:
+            self._table = _tabulate(tokenizer, _read_byte_level)
+        elif kinds and kinds <= _SENTENCEPIECE_STEPS and {"Replace", "Metaspace"} & kinds:
+            self._table = _tabulate(tokenizer, _read_sentencepiece)
+            self._strips |= "Metaspace" in kinds
 
 
 class _TableDetokenizer:
