@@ -17,8 +17,10 @@ from support.tracked import ROOT
 
 def show_default(name: str) -> str:
     field = next(field for field in fields(Settings) if field.name == name)
-    if field.default_factory is not msgspec.NODEFAULT:
+    if name == "name":
         return "the host's name"
+    if field.default_factory is not msgspec.NODEFAULT:
+        return "empty"
     value: Any = field.default
     if value is None:
         return "unset"

@@ -4,8 +4,7 @@ Reads the part of `GET /state` that it needs, in the contracts' own types, so th
 know of a newer node does not disturb it.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
@@ -14,13 +13,19 @@ from exo.streams.ids import InstanceId, NodeId, RunnerId
 from exo.streams.instances import Failed, Instance, Loading, Ready, RemovedInstance, RunnerRecord
 from exo.streams.nodes import NodeRecord
 from exo.streams.tasks import TaskRecord
-from exo.streams.telemetry import MemoryGauge, ProcessorGauge, Sample, ThroughputGauge
+from exo.streams.telemetry import Gauge, MemoryGauge, ProcessorGauge, ThroughputGauge
 
 INSTANCE_COLUMNS = ("MODEL", "STATUS", "REQUESTS", "SINCE", "NODES", "INSTANCE")
 NODE_COLUMNS = ("NODE", "STATUS", "MEMORY", "CPU", "TOKENS/S", "SINCE", "ID")
 REMOVED_COLUMNS = ("REMOVED", "AGO", "CODE", "REASON")
 
-Telemetry = Mapping[str, Mapping[str, Sample]]
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """A gauge as the node that was asked has it; `interval` and `age` in seconds."""
+
+    gauge: Gauge
+    interval: float
+    age: float
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +40,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     runners: dict[RunnerId, RunnerRecord] = {}
     tasks: dict[str, TaskRecord] = {}
     removed_instances: tuple[RemovedInstance, ...] = ()
+    telemetry: dict[NodeId, dict[str, Reading]] = {}
 
 
 def list_instances(view: ClusterView, *, now: float) -> list[list[str]]:
@@ -74,14 +80,14 @@ def show_status(view: ClusterView, instance: Instance) -> str:
             return str(msgspec.to_builtins(status)["type"]).replace("_", " ")
 
 
-def list_nodes(view: ClusterView, telemetry: Telemetry, *, now: float) -> list[list[str]]:
+def list_nodes(view: ClusterView, *, now: float) -> list[list[str]]:
     """Give a row per node that ever joined, those online first."""
     ordered = sorted(view.nodes.values(), key=lambda node: (not node.online, node.facts.name))
-    return [_show_node(view, node, telemetry.get(node.id, {}), now) for node in ordered]
+    return [_show_node(view, node, now) for node in ordered]
 
 
-def _show_node(view: ClusterView, node: NodeRecord, samples: Mapping[str, Sample], now: float) -> list[str]:
-    gauges = _fresh_gauges(samples, now) if node.online else {}
+def _show_node(view: ClusterView, node: NodeRecord, now: float) -> list[str]:
+    gauges = _fresh_gauges(view, node.id)
     memory, processor, speed = gauges.get("memory"), gauges.get("processor"), gauges.get("throughput")
     role = "master" if node.id == view.master else "online"
     return [
@@ -95,10 +101,12 @@ def _show_node(view: ClusterView, node: NodeRecord, samples: Mapping[str, Sample
     ]
 
 
-def _fresh_gauges(samples: Mapping[str, Sample], now: float) -> dict[str, Any]:
+def _fresh_gauges(view: ClusterView, node: NodeId) -> dict[str, Gauge]:
     """Leave out what is older than three of its own intervals: an old number shown as new is a lie."""
-    allowed = {name: max(3 * sample.interval, 5) for name, sample in samples.items()}
-    return {name: sample.gauge for name, sample in samples.items() if now - sample.taken_at / 1000 <= allowed[name]}
+    if not _is_online(view, node):
+        return {}
+    readings = view.telemetry.get(node, {}).items()
+    return {name: reading.gauge for name, reading in readings if reading.age <= max(3 * reading.interval, 5)}
 
 
 def list_removed(view: ClusterView, *, now: float, limit: int = 5) -> list[list[str]]:
@@ -109,17 +117,12 @@ def list_removed(view: ClusterView, *, now: float, limit: int = 5) -> list[list[
     ]
 
 
-def summarize(view: ClusterView, telemetry: Telemetry, *, now: float) -> list[str]:
+def summarize(view: ClusterView) -> list[str]:
     """Give the lines above the tables."""
-    speeds = [
-        gauge.generated_tokens_per_second
-        for node, samples in telemetry.items()
-        if _is_online(view, NodeId(node))
-        for gauge in [_fresh_gauges(samples, now).get("throughput")]
-        if isinstance(gauge, ThroughputGauge)
-    ]
+    gauges = [_fresh_gauges(view, node).get("throughput") for node in view.telemetry]
+    speed = sum(gauge.generated_tokens_per_second for gauge in gauges if isinstance(gauge, ThroughputGauge))
     online = sum(node.online for node in view.nodes.values())
-    work = f"{len(view.tasks)} requests in flight, {sum(speeds):.1f} tokens/s"
+    work = f"{len(view.tasks)} requests in flight, {speed:.1f} tokens/s"
     return [
         f"{online} of {len(view.nodes)} nodes online, {len(view.instances)} instances, {work}",
         f"session {view.session or '-'}, epoch {view.epoch}, {view.applied} events",

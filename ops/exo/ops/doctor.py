@@ -144,7 +144,7 @@ def _check_engine(engine: EngineFacts) -> Iterator[Finding]:
             "MLX",
             "error",
             f"no model but `exo/scripted` can run: {engine.problem}",
-            "install exo with a backend: `pip install 'exo[mlx-cpu]'`, or [mlx], [mlx-cuda12], [mlx-cuda13]",
+            "in the clone run `make setup`, or `uv sync --extra mlx-cpu` (mlx, mlx-cuda12, mlx-cuda13)",
         )
         return
     yield Finding("MLX", "ok", f"{engine.version} on {engine.device}")

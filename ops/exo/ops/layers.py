@@ -36,7 +36,9 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def load_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Loaded:
+def load_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, *, read_file: bool = True
+) -> Loaded:
     """Put the layers on top of each other.
 
     `flags` holds what was said on the command line, by name of the setting; None was not said.
@@ -47,7 +49,8 @@ def load_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | Non
     said = {name: (value, known[name].flag) for name, value in flags.items() if value is not None}
     data_dir = {**variables, **said}.get("data_dir", (None, ""))
     paths = find_paths(_convert(known["data_dir"], data_dir), environment)
-    layers = {**_read_file(known, paths.config_file), **variables, **said}
+    file = _read_file(known, paths.config_file) if read_file else {}
+    layers = {**file, **variables, **said}
     values = {name: _convert(known[name], given) for name, given in layers.items()}
     return Loaded(
         settings=Settings(**values),
@@ -93,12 +96,19 @@ def _read_variables(known: Mapping[str, About], environment: Mapping[str, str]) 
 
 
 def _split(about: About, text: str) -> Any:
-    """Cut a list: paths at the system's path separator, everything else at commas."""
+    """Cut a list: paths at the system's path separator, everything else at commas; a table at `=` as well."""
     kind = get_args(about.type)[0]
+    if get_origin(kind) is dict:
+        return dict(_split_pair(part) for part in text.split(",") if part.strip())
     if get_origin(kind) is not tuple:
         return text
     separator = os.pathsep if get_args(kind)[0] is Path else ","
     return [part.strip() for part in text.split(separator) if part.strip()]
+
+
+def _split_pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip()
 
 
 def _convert(about: About, given: Given) -> Any:

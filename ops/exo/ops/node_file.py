@@ -16,9 +16,9 @@ from exo.streams.ids import SUBJECT_TOKEN, NodeId, new_node_id
 
 
 class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
-    """The node that runs: its process, and where its API and its message broker answer.
+    """The node that runs: its process, and where its API answers; `api_url` is empty with `--no-api`.
 
-    `api_url` is empty with `--no-api`. `broker_key_file` holds the key that opens the message broker.
+    Where its message broker answers stands beside the broker's store (`exo.broker.context`).
     """
 
     pid: int
@@ -26,8 +26,6 @@ class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     api_url: str
-    broker_url: str = ""
-    broker_key_file: str = ""
     started_at: float = 0
     """Unix time in seconds."""
 

@@ -93,6 +93,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str, _about("path of the OpenBLAS for MLX on a Linux CPU, `bundled` for MLX's own; empty finds one")
     ] = ""
     blas_threads: Annotated[int, msgspec.Meta(ge=1, le=256), _about("threads of the matrix library in each runner")] = 1
+    scripted: Annotated[
+        dict[str, float],
+        _about("speed and faults of the built-in model exo/scripted, as `tokens_per_second=50,load_seconds=2`"),
+    ] = {}
+    http_hosts: Annotated[
+        tuple[str, ...], _about("names, beside its addresses and localhost, under which the API answers")
+    ] = ()
+    http_origins: Annotated[
+        tuple[str, ...], _about("origins of web pages elsewhere that may call the API, as `https://chat.example`")
+    ] = ()
     nats_server: Annotated[
         Path | None, _about("the nats-server to run; unset looks on PATH, then in the installed package")
     ] = None

@@ -48,6 +48,7 @@ def test_every_kind_of_value_can_come_from_a_variable(tmp_path: Path) -> None:
         "EXO_MODELS_DIRS": f"/a{os.pathsep}/b c",
         "EXO_NATS_SERVER": "/opt/nats-server",
         "EXO_DENSE_WEIGHTS": "off",
+        "EXO_SCRIPTED": "tokens_per_second=30, load_seconds=0.5",
     }
     settings = load(tmp_path, variables).settings
     assert (settings.offline, settings.worker, settings.keep_alive) == (True, False, 2.5)
@@ -55,6 +56,7 @@ def test_every_kind_of_value_can_come_from_a_variable(tmp_path: Path) -> None:
     assert settings.models_dirs == (Path("/a"), Path("/b c"))
     assert settings.nats_server == Path("/opt/nats-server")
     assert settings.dense_weights == "off"
+    assert settings.scripted == {"tokens_per_second": 30, "load_seconds": 0.5}
 
 
 def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
@@ -74,6 +76,7 @@ def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monke
         ({"EXO_PORT": "70000"}, ["EXO_PORT = '70000'", "<= 65535"]),
         ({"EXO_OFFLINE": "perhaps"}, ["EXO_OFFLINE = 'perhaps'", "`bool`"]),
         ({"EXO_DENSE_WEIGHTS": "some"}, ["EXO_DENSE_WEIGHTS = 'some'", "auto"]),
+        ({"EXO_SCRIPTED": "tokens_per_second=fast"}, ["EXO_SCRIPTED", "`float`"]),
         ({"EXO_NAME": "x" * 65}, ["EXO_NAME", "length <= 64"]),
         ({"EXO_LIBP2P_NAMESPACE": "x"}, ["EXO_LIBP2P_NAMESPACE", "EXO_NAMESPACE"]),
         ({"EXO_BOOTSTRAP_PEERS": "10.0.0.1"}, ["EXO_BOOTSTRAP_PEERS", "one node"]),

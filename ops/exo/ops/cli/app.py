@@ -3,13 +3,16 @@
 Every command's help ends with an example.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import typer
 
-from exo.ops.cli import doctor, events, logs, models, nats, place, run, status, up
+from exo.ops.cli import doctor, events, logs, models, nats, place, status, talk, up
 
 app = typer.Typer(
     help="Join the computers you already have into one AI cluster. `exo` alone is `exo up`.",
-    epilog="Example: exo up --model starter. Exit codes: 0 done, 1 failed, 2 called wrongly, 3 no node, 130 interrupted.",
+    epilog="Example: exo up --model starter. Exit codes: 0 done, 1 failed, 2 called wrongly, 3 no node, 130 stopped.",
     context_settings={"help_option_names": ["--help", "-h"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -23,32 +26,32 @@ nats_app = typer.Typer(
 )
 
 
-def _example(text: str) -> dict[str, str]:
-    return {"epilog": f"Example: {text}"}
+def _add(name: str, function: Callable[..., Any], *, example: str, to: typer.Typer = app) -> None:
+    to.command(name, epilog=f"Example: {example}")(function)
 
 
-app.command("up", **_example("exo up --model starter --port 8000"))(up.up)
-app.command("down", **_example("exo down"))(up.down)
-app.command("place", **_example("exo place starter --wait"))(place.place)
-app.command("stop", **_example("exo stop starter"))(place.stop)
-app.command("ps", **_example("exo ps"))(status.ps)
-app.command("status", **_example("exo status --json"))(status.status)
-app.command("run", **_example('exo run starter "Why is the sky blue?" < notes.txt'))(run.run)
-app.command("chat", **_example('exo chat starter --system "Answer in one sentence."'))(run.chat)
-app.command("logs", **_example("exo logs -f -n 100"))(logs.logs)
-app.command("events", **_example("exo events --follow"))(events.events)
-app.command("doctor", **_example("exo doctor --json"))(doctor.doctor)
+_add("up", up.up, example="exo up --model starter --port 8000")
+_add("down", up.down, example="exo down")
+_add("place", place.place, example="exo place starter --wait")
+_add("stop", place.stop, example="exo stop starter")
+_add("ps", status.ps, example="exo ps")
+_add("status", status.status, example="exo status --json")
+_add("run", talk.run, example='exo run starter "Why is the sky blue?" < notes.txt')
+_add("chat", talk.chat, example='exo chat starter --system "Answer in one sentence."')
+_add("logs", logs.logs, example="exo logs -f -n 100")
+_add("events", events.events, example="exo events --follow")
+_add("doctor", doctor.doctor, example="exo doctor --json")
 
-models_app.command("list", **_example("exo models list --downloaded"))(models.list_models)
-models_app.command("add", **_example("exo models add starter"))(models.add)
-models_app.command("import", **_example("exo models import ./smollm2.Q4_1.gguf --name me/smollm2"))(models.import_file)
-models_app.command("remove", **_example("exo models remove me/smollm2"))(models.remove)
+_add("list", models.list_models, example="exo models list --downloaded", to=models_app)
+_add("add", models.add, example="exo models add starter", to=models_app)
+_add("import", models.import_file, example="exo models import ./smollm2.Q4_1.gguf --name me/smollm2", to=models_app)
+_add("remove", models.remove, example="exo models remove me/smollm2", to=models_app)
 app.add_typer(models_app, name="models")
 
-nats_app.command("info", **_example("exo nats info"))(nats.info)
-nats_app.command("sub", **_example('exo nats sub "exo.tokens.>"'))(nats.sub)
-nats_app.command("streams", **_example("exo nats streams"))(nats.streams)
-nats_app.command("context", **_example("exo nats context && nats --context exo stream ls"))(nats.context)
+_add("info", nats.info, example="exo nats info", to=nats_app)
+_add("sub", nats.sub, example='exo nats sub "exo.tokens.>"', to=nats_app)
+_add("streams", nats.streams, example="exo nats streams", to=nats_app)
+_add("context", nats.context, example="exo nats context && nats --context exo stream ls", to=nats_app)
 app.add_typer(nats_app, name="nats")
 
 

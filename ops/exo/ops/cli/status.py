@@ -1,8 +1,6 @@
 """`exo ps` and `exo status`: what runs, where, and how it is doing."""
 
-import asyncio
 import time
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,17 +16,11 @@ from exo.ops.cluster_view import (
     summarize,
 )
 from exo.ops.terminal import print_table, say, tell
-from exo.streams.telemetry import Sample
-
-if TYPE_CHECKING:
-    from exo.ops.client import NodeClient
-
-Gauges = dict[str, dict[str, Sample]]
 
 
 def ps(url: Url = None, data_dir: DataDir = None) -> None:
     """List the placed models: their status, requests at work, age and nodes."""
-    view, _ = ask_node(url, data_dir, _read)
+    view = _read(url, data_dir)
     print_table(INSTANCE_COLUMNS, list_instances(view, now=time.time()))
     if not view.instances:
         tell("No model is placed; `exo models list` shows what there is, `exo place MODEL` starts one.")
@@ -36,15 +28,15 @@ def ps(url: Url = None, data_dir: DataDir = None) -> None:
 
 def status(url: Url = None, data_dir: DataDir = None, *, json: Json = False) -> None:
     """Show nodes, instances, requests in flight, tokens per second, and what was removed and why."""
-    view, gauges = ask_node(url, data_dir, _read)
+    view = _read(url, data_dir)
     if json:
-        say(_encode(view, gauges))
+        say(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
         return
     now = time.time()
-    for line in summarize(view, gauges, now=now):
+    for line in summarize(view):
         tell(line)
     tell("")
-    print_table(NODE_COLUMNS, list_nodes(view, gauges, now=now))
+    print_table(NODE_COLUMNS, list_nodes(view, now=now))
     for header, rows in (
         (INSTANCE_COLUMNS, list_instances(view, now=now)),
         (REMOVED_COLUMNS, list_removed(view, now=now)),
@@ -54,10 +46,5 @@ def status(url: Url = None, data_dir: DataDir = None, *, json: Json = False) -> 
             print_table(header, rows)
 
 
-async def _read(client: "NodeClient") -> tuple[ClusterView, Gauges]:
-    return await asyncio.gather(client.get("/state", ClusterView), client.get("/state/telemetry", Gauges))
-
-
-def _encode(view: ClusterView, gauges: Gauges) -> str:
-    content = {**msgspec.to_builtins(view), "telemetry": msgspec.to_builtins(gauges)}
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+def _read(url: Url, data_dir: DataDir) -> ClusterView:
+    return ask_node(url, data_dir, lambda client: client.get("/state", ClusterView))

@@ -1,0 +1,181 @@
+"""Looks at this machine for `exo doctor`: facts only, `exo.ops.doctor` judges them.
+
+Starts short-lived processes where a look would change this one: MLX and a matrix library stay
+loaded once they are in.
+"""
+
+import asyncio
+import os
+import resource
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+
+from exo.broker.binary import find_binary
+from exo.broker.errors import ServerNotFoundError
+from exo.dashboard.assets import find_asset
+from exo.ops.banner import exo_version
+from exo.ops.client import NodeClient
+from exo.ops.doctor import BrokerFacts, EngineFacts, Facts, MachineFacts, ModelFolder, NodeFacts
+from exo.ops.errors import CommandError
+from exo.ops.layers import Loaded
+from exo.ops.lock import is_held, read_holder
+from exo.ops.node_file import RunningNode, read_node_file
+from exo.runners.blas import BlasReport
+from exo.services.downloads.inventory import scan
+from exo.services.telemetry.probes.disk import read_disk
+from exo.services.telemetry.probes.memory import read_memory
+
+_PATIENCE = 60.0
+"""Seconds for MLX to load; a cold disk takes half of that."""
+_ENGINE = "import json, mlx.core as mx; print(json.dumps([mx.__version__, str(mx.default_device())]))"
+
+
+class _Ready(msgspec.Struct, frozen=True):
+    status: str = ""
+
+
+async def examine(loaded: Loaded) -> Facts:
+    """Look at everything at once."""
+    settings, paths = loaded.settings, loaded.paths
+    directories = _list_model_directories(loaded)
+    broker, engine, node = await asyncio.gather(
+        _examine_broker(settings.nats_server), _examine_engine(), _examine_node(loaded)
+    )
+    return Facts(
+        version=exo_version(),
+        settings_warnings=loaded.warnings,
+        broker=broker,
+        engine=engine,
+        machine=_examine_machine(directories[0]),
+        node=node,
+        data_dir=str(paths.data),
+        data_dir_problem=_find_data_dir_problem(paths.data),
+        store_size=_measure(paths.store),
+        dashboard_built=_is_dashboard_built(),
+        models=_examine_models(directories),
+    )
+
+
+def _list_model_directories(loaded: Loaded) -> tuple[Path, ...]:
+    settings = loaded.settings
+    first = settings.default_models_dir or loaded.paths.models
+    return (first, *settings.models_dirs, *settings.models_read_only_dirs)
+
+
+async def _examine_broker(setting: Path | None) -> BrokerFacts:
+    try:
+        found = await find_binary(setting)
+    except ServerNotFoundError as error:
+        return BrokerFacts(problem="; ".join(error.tried))
+    return BrokerFacts(version=found.version, path=str(found.path), source=found.source)
+
+
+async def _examine_engine() -> EngineFacts:
+    status, output, complaint = await _run_python("-c", _ENGINE)
+    if status != 0:
+        return EngineFacts(problem=complaint or f"importing MLX ended with status {status}")
+    version, device = msgspec.json.decode(output, type=tuple[str, str])
+    status, output, complaint = await _run_python("-m", "exo.runners.blas")
+    if status != 0:
+        return EngineFacts(version=version, device=device, blas_remedy=complaint)
+    report = msgspec.json.decode(output, type=BlasReport)
+    return EngineFacts(
+        version=version, device=device, blas=report.name, blas_path=report.path, blas_remedy=report.remedy
+    )
+
+
+async def _run_python(*arguments: str) -> tuple[int, bytes, str]:
+    """Run this interpreter; gives its status, its output, and the last line of its complaints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        output, errors = await asyncio.wait_for(process.communicate(), _PATIENCE)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return 1, b"", f"no answer within {_PATIENCE:.0f} s"
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return process.returncode or 0, output, lines[-1] if lines else ""
+
+
+async def _examine_node(loaded: Loaded) -> NodeFacts:
+    paths = loaded.paths
+    if not is_held(paths.lock_file):
+        port = loaded.settings.port
+        return NodeFacts(port=port, port_free=_is_free(loaded.settings.host, port))
+    holder = read_holder(paths.lock_file)
+    pid = holder.pid if holder else 0
+    node = read_node_file(paths)
+    if node is None:
+        return NodeFacts(running=True, pid=pid, ready=False)
+    return await _ask_node(node)
+
+
+async def _ask_node(node: RunningNode) -> NodeFacts:
+    known = NodeFacts(running=True, pid=node.pid, version=node.version, api_url=node.api_url)
+    if not node.api_url:
+        return known
+    try:
+        async with NodeClient(node.api_url) as client:
+            answer = await client.get("/ready", _Ready)
+    except CommandError as error:
+        unready = error.message.startswith("the node answered 503")
+        return msgspec.structs.replace(known, ready=False, problem="" if unready else error.message)
+    return msgspec.structs.replace(known, ready=answer.status == "ready")
+
+
+def _is_free(host: str, port: int) -> bool:
+    if port == 0:
+        return True
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        # As the API's own socket does: connections that just ended are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _examine_machine(models: Path) -> MachineFacts:
+    memory = read_memory(())
+    return MachineFacts(
+        memory_total=memory.total,
+        memory_available=memory.available,
+        disk_available=read_disk(models).available,
+        open_files=_read_file_limit(),
+    )
+
+
+def _read_file_limit() -> int:
+    """The hard limit: a node raises its own up to it. 0 when there is none."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return 0 if hard == resource.RLIM_INFINITY else hard
+
+
+def _find_data_dir_problem(directory: Path) -> str:
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    if not existing.is_dir():
+        return f"{existing} is no directory"
+    return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} is not writable"
+
+
+def _measure(directory: Path) -> int:
+    try:
+        return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+    except OSError:
+        # Files come and go below a broker at work; a rough size is all that is asked for.
+        return 0
+
+
+def _is_dashboard_built() -> bool:
+    page = find_asset("/")
+    return page is not None and page.status == 200
+
+
+def _examine_models(directories: tuple[Path, ...]) -> tuple[ModelFolder, ...]:
+    return tuple(ModelFolder(name=model, size=held.size_bytes) for model, held in scan(directories).items())
