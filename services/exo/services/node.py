@@ -20,6 +20,7 @@ from exo.services.master.election import Election
 from exo.services.master.reign import Reign
 from exo.services.master.service import Master
 from exo.services.membership import Membership
+from exo.services.placement.place import previews
 from exo.services.projection import Projection
 from exo.services.service import supervise
 from exo.services.settings import NodeSettings
@@ -30,6 +31,9 @@ from exo.services.telemetry.service import Telemetry
 from exo.services.worker.service import Worker
 from exo.streams import control, subjects
 from exo.streams.codec import decode_as, encode
+from exo.streams.ids import new_instance_id
+from exo.streams.models import ModelCard
+from exo.streams.placements import Preview
 
 log = structlog.get_logger(__name__)
 
@@ -133,6 +137,17 @@ class NodeServices:
             await self._step("control", subscription.stop())
         await self._end("journal", "gauges", "projection")
         log.info("the node has stopped", node=self._settings.node)
+
+    def previews(self, card: ModelCard, *, min_nodes: int = 1) -> list[Preview]:
+        """Give every way to place a model now, and a refusal for each way that is closed; the gateway asks."""
+        return previews(
+            card,
+            state=self.projection.state,
+            memory=self.gauges.memory(),
+            draw_id=new_instance_id,
+            min_nodes=min_nodes,
+            now=self._clock.now(),
+        )
 
     async def _rule(self) -> None:
         """Be master until deposed."""
