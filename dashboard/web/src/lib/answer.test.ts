@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 
 import type { ChatFrame } from "../api/types";
-import { type Answer, decodeRate, emptyAnswer, foldFrame, hasOutput } from "./answer";
+import { type Answer, decodeRate, emptyAnswer, foldFrame, hasOutput, readPrefill } from "./answer";
 
 function fold(...frames: ChatFrame[]): Answer {
   return frames.reduce(foldFrame, emptyAnswer());
@@ -60,4 +60,12 @@ it("measures the rate over the tokens after the first", () => {
   expect(decodeRate({ ...answer, completionTokens: 1 }, timing)).toBeNull();
   expect(decodeRate(emptyAnswer(), timing)).toBeNull();
   expect(decodeRate(answer, { ...timing, lastAt: 1000 })).toBeNull();
+});
+
+it("reads the progress of the prompt out of comments, and nothing out of others", () => {
+  const chunk = { PrefillProgressChunk: { model: "m", processed_tokens: 512, total_tokens: 2048 } };
+  expect(readPrefill(`prefill_progress ${JSON.stringify(chunk)}`)).toEqual({ processed: 512, total: 2048 });
+  expect(readPrefill("keep-alive")).toBeNull();
+  expect(readPrefill("prefill_progress {}")).toBeNull();
+  expect(readPrefill("prefill_progress soon")).toBeNull();
 });

@@ -62,6 +62,27 @@ export function foldFrame(answer: Answer, frame: ChatFrame): Answer {
   };
 }
 
+export interface Prefill {
+  processed: number;
+  total: number;
+}
+
+const PREFILL = "prefill_progress ";
+
+/** Reads how far the prompt has been processed out of a comment of the stream; null for other comments. */
+export function readPrefill(comment: string): Prefill | null {
+  if (!comment.startsWith(PREFILL)) return null;
+  try {
+    const { PrefillProgressChunk: chunk } = JSON.parse(comment.slice(PREFILL.length)) as {
+      PrefillProgressChunk: { processed_tokens: number; total_tokens: number };
+    };
+    return { processed: chunk.processed_tokens, total: chunk.total_tokens };
+  } catch {
+    // Comments are a courtesy of the server: one of another shape is as good as none.
+    return null;
+  }
+}
+
 export interface Timing {
   sentAt: number;
   firstAt: number | null;

@@ -12,15 +12,22 @@ function bodyOf(pieces: Uint8Array<ArrayBuffer>[]): ReadableStream<Uint8Array<Ar
   });
 }
 
-async function collect(text: string, size: number): Promise<{ frames: unknown[]; ended: boolean }> {
+interface Collected {
+  frames: unknown[];
+  comments: string[];
+  ended: boolean;
+}
+
+async function collect(text: string, size: number): Promise<Collected> {
   const bytes = new TextEncoder().encode(text);
   const pieces: Uint8Array<ArrayBuffer>[] = [];
   for (let start = 0; start < bytes.length; start += size) pieces.push(bytes.slice(start, start + size));
-  const reader = readFrames(bodyOf(pieces));
+  const comments: string[] = [];
+  const reader = readFrames(bodyOf(pieces), (comment) => comments.push(comment));
   const frames: unknown[] = [];
   for (;;) {
     const { done, value } = await reader.next();
-    if (done) return { frames, ended: value };
+    if (done) return { frames, comments, ended: value };
     frames.push(value);
   }
 }
@@ -28,7 +35,8 @@ async function collect(text: string, size: number): Promise<{ frames: unknown[];
 const STREAM = ': keep-alive\r\n\r\nid: 0.0\r\ndata: {"a":"ö€🦕"}\r\n\r\nid: 0.1\r\ndata: {"a":2}\r\n\r\n';
 
 it.each([1, 2, 3, 7, 1000])("reads the same frames in pieces of %d bytes", async (size) => {
-  const { frames, ended } = await collect(`${STREAM}data: [DONE]\r\n\r\n`, size);
+  const { frames, comments, ended } = await collect(`${STREAM}data: [DONE]\r\n\r\n`, size);
+  expect(comments).toEqual(["keep-alive"]);
   expect(frames).toEqual([{ a: "ö€🦕" }, { a: 2 }]);
   expect(ended).toBe(true);
 });
@@ -47,7 +55,7 @@ it("closes the body when the reader of the frames stops early", async () => {
       cancelled = true;
     },
   });
-  for await (const frame of readFrames(body)) {
+  for await (const frame of readFrames(body, () => undefined)) {
     expect(frame).toEqual({ a: "ö€🦕" });
     break;
   }

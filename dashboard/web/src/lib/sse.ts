@@ -5,13 +5,15 @@ const END = "[DONE]";
 
 /**
  * Gives the data of each event, decoded from JSON, until `[DONE]`. Gives true if that end was seen and
- * false if the stream just stopped: the caller must not show a cut answer as a whole one.
+ * false if the stream just stopped: the caller must not show a cut answer as a whole one. `onComment`
+ * gets what OpenAI's clients skip.
  */
 export async function* readFrames(
   body: ReadableStream<Uint8Array<ArrayBuffer>>,
+  onComment: (text: string) => void,
 ): AsyncGenerator<unknown, boolean> {
   const waiting: string[] = [];
-  const parser = createParser({ onEvent: (event) => waiting.push(event.data) });
+  const parser = createParser({ onEvent: (event) => waiting.push(event.data), onComment });
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   try {
     for (;;) {

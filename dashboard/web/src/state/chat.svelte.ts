@@ -1,7 +1,15 @@
 /** One conversation, kept in this tab only. An exchange is a prompt and what came of it. */
 import { type Failure, openChat, toFailure } from "../api/client";
 import type { ChatFrame, ChatMessage } from "../api/types";
-import { type Answer, emptyAnswer, foldFrame, hasOutput, type Timing } from "../lib/answer";
+import {
+  type Answer,
+  emptyAnswer,
+  foldFrame,
+  hasOutput,
+  type Prefill,
+  readPrefill,
+  type Timing,
+} from "../lib/answer";
 import { readFrames } from "../lib/sse";
 
 export type Phase = "waiting" | "streaming" | "finished" | "stopped" | "failed";
@@ -12,6 +20,7 @@ export interface Exchange {
   prompt: string;
   answer: Answer;
   phase: Phase;
+  prefill: Prefill | null;
   timing: Timing;
 }
 
@@ -67,7 +76,15 @@ class Chat {
   private begin(model: string, prompt: string): Exchange {
     const timing: Timing = { sentAt: performance.now(), firstAt: null, lastAt: null };
     const phase: Phase = "waiting";
-    this.exchanges.push({ id: this.nextId++, model, prompt, answer: emptyAnswer(), phase, timing });
+    this.exchanges.push({
+      id: this.nextId++,
+      model,
+      prompt,
+      answer: emptyAnswer(),
+      phase,
+      prefill: null,
+      timing,
+    });
     // Read back: only the array's own copy is reactive.
     return this.exchanges.at(-1) as Exchange;
   }
@@ -77,7 +94,9 @@ class Chat {
       { model: exchange.model, messages, stream_options: { include_usage: true } },
       signal,
     );
-    const frames = readFrames(body);
+    const frames = readFrames(body, (comment) => {
+      exchange.prefill = readPrefill(comment) ?? exchange.prefill;
+    });
     for (;;) {
       const { done, value } = await frames.next();
       if (done) {

@@ -48,6 +48,18 @@ it("shows each piece as it arrives", async () => {
   expect(chat.busy).toBe(false);
 });
 
+it("shows how far the prompt has been read", async () => {
+  const answer = new StreamedAnswer();
+  serve(() => answer.response);
+  const sent = chat.send("m", "hi");
+  const chunk = { PrefillProgressChunk: { processed_tokens: 1, total_tokens: 4 } };
+  answer.write(`: prefill_progress ${JSON.stringify(chunk)}\n\n`);
+  await vi.waitFor(() => expect(chat.exchanges[0]?.prefill).toEqual({ processed: 1, total: 4 }));
+  expect(chat.exchanges[0]?.phase).toBe("waiting");
+  answer.send("[DONE]");
+  await sent;
+});
+
 it("puts a refusal in place, leaves it out of the history and asks again", async () => {
   let refuse = true;
   const bodies: string[] = [];

@@ -28,7 +28,11 @@ export class StreamedAnswer {
 
   send(data: unknown): void {
     const text = typeof data === "string" ? data : JSON.stringify(data);
-    this.controller.enqueue(new TextEncoder().encode(`data: ${text}\n\n`));
+    this.write(`data: ${text}\n\n`);
+  }
+
+  write(text: string): void {
+    this.controller.enqueue(new TextEncoder().encode(text));
   }
 
   close(): void {
