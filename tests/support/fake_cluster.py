@@ -5,7 +5,7 @@ as the one before it is out, with a pause wherever an `asyncio.Event` stands.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from time import time_ns
 from typing import Any
@@ -50,6 +50,10 @@ def say(*words: str, prompt_tokens: int = 5) -> list[Piece]:
     return [Admitted(1, 0, prompt_tokens), *texts, Done(1, len(words) + 1, "stop", usage)]
 
 
+def say_hello(_request: GenerationRequest) -> Sequence[Piece]:
+    return say("Hello", " world")
+
+
 def card_of(model: ModelId, **more: Any) -> ModelCard:
     return ModelCard(model_id=model, name=model.partition("/")[2], storage_bytes=1_000_000, n_layers=4, **more)
 
@@ -81,7 +85,7 @@ class FakeCluster:
     def __init__(self, *, script: Script | None = None, running: Sequence[ModelId] = (MODEL,)) -> None:
         self.bus = MemoryBus()
         self.states = Projection(self.bus)
-        self.script = script or (lambda _request: say("Hello", " world"))
+        self.script = script or say_hello
         self.catalog = Catalog((card_of(MODEL), card_of(OTHER)), aliases={"starter": MODEL})
         self.cancelled: set[TaskId] = set()
         self.commands: list[c.Command] = []
@@ -216,7 +220,7 @@ class FakeCluster:
                 await self.record(finished)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["FakeCluster"]:
+    async def running(self) -> AsyncGenerator["FakeCluster"]:
         """Run master, worker and projection."""
         report = ModelReport(card=card_of(MODEL), status="complete", size_bytes=1_000_000, total_bytes=1_000_000)
         facts = NodeFacts(name="test", version="0", memory_total=16_000_000)

@@ -5,10 +5,10 @@ status. A client that hangs up makes its request be cancelled, unless it asked f
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Final
+from typing import Any, Final, cast
 
 from litestar.types import Receive, Scope, Send
 
@@ -49,7 +49,7 @@ class AnswerResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write frames until the terminal chunk, then end the response in good order."""
         relay = self._relay
-        relay.cut = scope.get(ABORT)
+        relay.cut = cast("dict[str, Any]", scope).get(ABORT)
         stored = self._stored
         renderer = self._dialect.render_stream(stored.task, stored.request.model, stored.resume)
         async with self._courier.watch(relay, receive):
@@ -117,7 +117,7 @@ class Courier:
         self._metrics.count_answer(last)
 
     @asynccontextmanager
-    async def watch(self, relay: Relay, receive: Receive, *, keep_open: bool = False) -> AsyncIterator[None]:
+    async def watch(self, relay: Relay, receive: Receive, *, keep_open: bool = False) -> AsyncGenerator[None]:
         """Watch the client while the body runs; afterwards nothing of the relay is left behind.
 
         Whatever ends the body early - the client, an error, the server's shutdown - closes the relay

@@ -3,9 +3,10 @@
 Importing this module imports Litestar (0.6 s): the composition root does it when it serves.
 """
 
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from litestar import Litestar, Request
 from litestar.di import Provide
@@ -23,6 +24,7 @@ from exo.gateway.routes.table import HANDLERS
 from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
 from exo.streams.codes import Code
 
+_NAMED_PARAMETER: Final = re.compile(r"parameter '(\w+)'")
 _CODE_OF_STATUS: Final = {
     404: Code.NOT_FOUND,
     405: Code.METHOD_NOT_ALLOWED,
@@ -56,7 +58,7 @@ def _always(gateway: Gateway) -> Callable[[], Gateway]:
 
 def _lifespan(gateway: Gateway) -> Callable[[Litestar], Any]:
     @asynccontextmanager
-    async def run(_app: Litestar) -> AsyncIterator[None]:
+    async def run(_app: Litestar) -> AsyncGenerator[None]:
         async with gateway.running():
             yield
 
@@ -94,7 +96,7 @@ def _from_framework(failure: HTTPException) -> GatewayError:
 
 def _invalid(failure: HTTPException) -> GatewayError:
     if isinstance(failure, ValidationException) and isinstance(failure.extra, list) and failure.extra:
-        first: Any = failure.extra[0]
-        key = first.get("key") if isinstance(first, dict) else None
-        return GatewayError(Code.INVALID_REQUEST, f"{first.get('message', failure.detail)}", param=key)
-    return GatewayError(Code.INVALID_REQUEST, failure.detail)
+        first = cast("dict[str, str]", failure.extra[0])
+        return GatewayError(Code.INVALID_REQUEST, first.get("message", failure.detail), param=first.get("key"))
+    named = _NAMED_PARAMETER.search(failure.detail)
+    return GatewayError(Code.INVALID_REQUEST, failure.detail, param=named[1] if named else None)

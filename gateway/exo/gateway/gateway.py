@@ -5,11 +5,12 @@ cancellations, clean-up - run in the task group of `running`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
+from litestar.di import NamedDependency
 
 from exo.broker.bus import Bus
 from exo.gateway.answers import Courier
@@ -70,7 +71,7 @@ class Gateway:
         self._group.create_task(_guard(work))
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Run the gateway's own tasks; on leaving, cancellations already under way are finished first."""
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -81,6 +82,10 @@ class Gateway:
                 self._group = None
                 for keeper in keepers:
                     keeper.cancel()
+
+
+Here: TypeAlias = NamedDependency[Gateway]
+"""How a route asks for the gateway of the node it runs on."""
 
 
 async def _guard(work: Coroutine[Any, Any, None]) -> None:

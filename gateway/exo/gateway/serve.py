@@ -6,7 +6,7 @@ Signals stay the caller's: uvicorn's own handlers are left out.
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 
 import structlog
@@ -54,7 +54,7 @@ class _Server(Server):
         self.accepting.set()
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         yield
 
 
@@ -74,7 +74,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+async def serve(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None]:
     """Serve until left: then no connection is accepted, running responses get `GRACE`, and the app shuts down."""
     config = Config(
         app,

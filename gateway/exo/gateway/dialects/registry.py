@@ -9,13 +9,16 @@ from exo.streams.requests import Dialect
 
 DIALECTS: Final[dict[Dialect, DialectModule]] = {"openai_chat": openai_chat}
 
-_DIALECT_OF_PREFIX: Final[tuple[tuple[str, Dialect], ...]] = ()
-"""Path prefixes whose errors are not OpenAI's; the management routes use OpenAI's error object too."""
+_DIALECT_OF_PREFIX: Final[dict[str, Dialect]] = {"/v1/": "openai_chat"}
+"""Which dialect errors under a path prefix are written in; the management routes use OpenAI's error object too."""
 
 
 def dialect_of_path(path: str) -> Dialect:
     """Give the dialect that errors of a path are written in, whether or not a route matches it."""
-    return next((dialect for prefix, dialect in _DIALECT_OF_PREFIX if path.startswith(prefix)), "openai_chat")
+    for prefix, dialect in _DIALECT_OF_PREFIX.items():
+        if path.startswith(prefix):
+            return dialect
+    return "openai_chat"
 
 
 def render_error_for(path: str, error: GatewayError) -> bytes:

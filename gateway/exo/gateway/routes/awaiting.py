@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 from litestar import get
+from litestar.params import FromQuery
 from litestar.types import ASGIApp
 
 from exo.gateway.availability import describe_progress, find_instance_error, require_known
 from exo.gateway.bodies import invalid
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Gateway, Here
 from exo.gateway.responses import EventStreamResponse
 from exo.gateway.routes.instances import require_instance
 from exo.gateway.sse import encode_event
@@ -24,7 +25,10 @@ from exo.streams.views import instances_of, is_ready
 
 @get("/instance/await", summary="Wait until a model is ready")
 async def await_instance(
-    gateway: Gateway, model_id: str = "", instance_id: str = "", timeout_seconds: float = 0
+    gateway: Here,
+    model_id: FromQuery[str] = "",
+    instance_id: FromQuery[str] = "",
+    timeout_seconds: FromQuery[float] = 0,
 ) -> ASGIApp:
     """One event: `ready` once every rank is, `timeout`, or `error` when the instance is gone. 0 waits for ever."""
     if timeout_seconds < 0:

@@ -10,14 +10,14 @@ from exo.gateway.answers import AnswerResponse
 from exo.gateway.bodies import invalid
 from exo.gateway.dialects.openai_chat.to_request import to_request
 from exo.gateway.dialects.registry import DIALECTS
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Here
 from exo.streams.tasks import OnDisconnect
 
 ON_DISCONNECT = "X-Exo-On-Disconnect"
 
 
 @post("/v1/chat/completions", status_code=200, summary="Answer a conversation")
-async def complete_chat(request: Request[Any, Any, Any], gateway: Gateway) -> ASGIApp:
+async def complete_chat(request: Request[Any, Any, Any], gateway: Here) -> ASGIApp:
     """OpenAI's Chat Completions, streamed or whole."""
     parsed = to_request(await request.body())
     dialect = DIALECTS["openai_chat"]

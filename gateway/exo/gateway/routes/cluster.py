@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 from litestar import get, post
+from litestar.types import ASGIApp
 
-from exo.gateway.gateway import Gateway
-from exo.streams.ids import NodeId
+from exo.gateway.gateway import Here
+from exo.gateway.responses import json_response
 
 
 class Onboarding(msgspec.Struct, frozen=True):
@@ -22,10 +23,10 @@ class FeatureFlags(msgspec.Struct, frozen=True):
     disaggregation: bool
 
 
-@get("/node_id", media_type="application/json", summary="The id of this node")
-async def get_node_id(gateway: Gateway) -> NodeId:
+@get("/node_id", summary="The id of this node")
+async def get_node_id(gateway: Here) -> ASGIApp:
     """A JSON string. The node that answers, not the master."""
-    return gateway.node.id
+    return json_response(gateway.node.id)
 
 
 @get("/v1/feature-flags", summary="Features of this version")
@@ -41,14 +42,14 @@ async def list_instance_links() -> list[dict[str, Any]]:
 
 
 @get("/onboarding", summary="Whether the tour was seen")
-async def get_onboarding(gateway: Gateway) -> Onboarding:
+async def get_onboarding(gateway: Here) -> Onboarding:
     """Kept per node."""
     file = gateway.settings.onboarding_file
     return Onboarding(completed=gateway.onboarded or (file is not None and file.exists()))
 
 
 @post("/onboarding", status_code=200, summary="Note that the tour was seen")
-async def complete_onboarding(gateway: Gateway) -> Onboarding:
+async def complete_onboarding(gateway: Here) -> Onboarding:
     """Remembered over restarts when the node has a place for it."""
     gateway.onboarded = True
     if gateway.settings.onboarding_file is not None:

@@ -2,10 +2,11 @@
 
 import msgspec
 from litestar import get, post
+from litestar.params import FromPath
 
 from exo.gateway.commands import now_ms
 from exo.gateway.errors import GatewayError
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Here
 from exo.streams.codes import Code
 from exo.streams.commands import CancelTask
 from exo.streams.ids import CommandId, TaskId, new_command_id, task_of_public_id
@@ -31,7 +32,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/v1/commands/{command_id:str}", summary="How a command was decided")
-async def get_command(gateway: Gateway, command_id: str) -> CommandReceipt:
+async def get_command(gateway: Here, command_id: FromPath[str]) -> CommandReceipt:
     """404 while the master has not decided it, and after 4,096 newer ones."""
     receipt = gateway.state.receipts.get(CommandId(command_id))
     if receipt is None:
@@ -47,7 +48,7 @@ async def get_command(gateway: Gateway, command_id: str) -> CommandReceipt:
 
 
 @post("/v1/cancel/{request_id:str}", status_code=200, summary="Cancel a request")
-async def cancel_request(gateway: Gateway, request_id: str) -> Cancelled:
+async def cancel_request(gateway: Here, request_id: FromPath[str]) -> Cancelled:
     """Takes the id of a task, of its command, or of the answer that a client sees."""
     task = find_running(gateway.state, request_id)
     if task is None:

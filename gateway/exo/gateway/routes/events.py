@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from litestar import Request, get
-from litestar.params import Parameter
+from litestar.params import QueryParameter
 from litestar.types import ASGIApp
 
 from exo.broker.bus import StoredMessage
 from exo.broker.errors import NotFoundError
 from exo.gateway.bodies import invalid
 from exo.gateway.errors import GatewayError
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Gateway, Here
 from exo.gateway.responses import EventStreamResponse, raw_json
 from exo.gateway.sse import encode_event
 from exo.streams import subjects
@@ -29,10 +29,10 @@ _PAGE = 512
 @get("/events", summary="The event log")
 async def get_events(
     request: Request[Any, Any, Any],
-    gateway: Gateway,
-    after: Annotated[str, Parameter(description="A sequence or `session.sequence`; events behind it")] = "",
-    limit: Annotated[int, Parameter(ge=1, le=MOST_EVENTS, description="Most events in the array")] = 1000,
-    follow: Annotated[bool, Parameter(description="Follow as server-sent events")] = False,  # noqa: FBT002
+    gateway: Here,
+    after: Annotated[str, QueryParameter(description="A sequence or `session.sequence`; events behind it")] = "",
+    limit: Annotated[int, QueryParameter(ge=1, le=MOST_EVENTS, description="Most events in the array")] = 1000,
+    follow: Annotated[bool, QueryParameter(description="Follow as server-sent events")] = False,  # noqa: FBT002
 ) -> ASGIApp:
     """An array; or, when `Accept` asks for an event stream, all events from there on as they happen."""
     place = request.headers.get("last-event-id") or after

@@ -5,7 +5,7 @@ from litestar import get
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Gateway, Here
 from exo.gateway.responses import json_response
 
 
@@ -19,13 +19,13 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/health", summary="Whether this process lives")
-async def get_health(gateway: Gateway) -> Health:
+async def get_health(gateway: Here) -> Health:
     """200 as long as requests are answered at all."""
     return Health(status="ok", node_id=gateway.node.id, version=gateway.node.version)
 
 
 @get("/ready", summary="Whether this node can serve")
-async def get_ready(gateway: Gateway) -> ASGIApp:
+async def get_ready(gateway: Here) -> ASGIApp:
     """503 with reasons until the broker is reached, State is current and a master is known."""
     reasons = await find_missing(gateway)
     status = "starting" if reasons else "ready"
@@ -48,6 +48,6 @@ async def find_missing(gateway: Gateway) -> tuple[str, ...]:
 
 
 @get("/metrics", summary="Numbers for Prometheus")
-async def get_metrics(gateway: Gateway) -> ASGIApp:
+async def get_metrics(gateway: Here) -> ASGIApp:
     """In the text format that Prometheus scrapes."""
-    return ASGIResponse(body=gateway.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return ASGIResponse(body=gateway.metrics.render(), media_type="text/plain; version=0.0.4")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request, delete, post
+from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from exo.broker.bus import Delivery
@@ -14,7 +15,7 @@ from exo.broker.errors import BusUnavailableError, NoResponderError
 from exo.gateway.bodies import decode_body, invalid
 from exo.gateway.commands import now_ms
 from exo.gateway.errors import GatewayError, render_openai
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Gateway, Here
 from exo.gateway.responses import EventStreamResponse, json_response
 from exo.gateway.routes.models import describe_model
 from exo.gateway.sse import encode_event
@@ -53,7 +54,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @post("/models/add", status_code=200, summary="Add a model")
-async def add_model(request: Request[Any, Any, Any], gateway: Gateway) -> ASGIApp:
+async def add_model(request: Request[Any, Any, Any], gateway: Here) -> ASGIApp:
     """Fetches the starter model, or imports a local file; with `Accept: text/event-stream` it tells its progress."""
     body = decode_body(AddBody, await request.body())
     if body.model_id == STARTER:
@@ -68,7 +69,7 @@ async def add_model(request: Request[Any, Any, Any], gateway: Gateway) -> ASGIAp
 
 
 @post("/models/import", status_code=200, summary="Import a GGUF file")
-async def import_model(request: Request[Any, Any, Any], gateway: Gateway) -> ASGIApp:
+async def import_model(request: Request[Any, Any, Any], gateway: Here) -> ASGIApp:
     """Makes a model directory of a file on this node; with `Accept: text/event-stream` it tells its progress."""
     body = decode_body(ImportBody, await request.body())
     if not PurePath(body.path).is_absolute():
@@ -77,7 +78,7 @@ async def import_model(request: Request[Any, Any, Any], gateway: Gateway) -> ASG
 
 
 @delete("/models/custom/{model_id:path}", status_code=200, summary="Forget a custom model")
-async def delete_custom_model(gateway: Gateway, model_id: str) -> Removed:
+async def delete_custom_model(gateway: Here, model_id: FromPath[str]) -> Removed:
     """Removes the card on every node; files stay."""
     model = ModelId(model_id.lstrip("/"))
     if model not in gateway.state.cards:
@@ -87,7 +88,7 @@ async def delete_custom_model(gateway: Gateway, model_id: str) -> Removed:
 
 
 @delete("/models/{model_id:path}", status_code=200, summary="Delete a model's files")
-async def delete_model(gateway: Gateway, model_id: str) -> Removed:
+async def delete_model(gateway: Here, model_id: FromPath[str]) -> Removed:
     """Deletes them from this node."""
     model = ModelId(model_id.lstrip("/"))
     reply = await _ask_node(gateway, REMOVE_MODEL, encode(RemoveModel(model=model)))

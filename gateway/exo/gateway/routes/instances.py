@@ -4,13 +4,14 @@ from typing import Any
 
 import msgspec
 from litestar import Request, delete, get, post
+from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from exo.gateway.availability import require_known
 from exo.gateway.bodies import decode_body, invalid
 from exo.gateway.commands import now_ms
 from exo.gateway.errors import GatewayError
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Here
 from exo.gateway.responses import json_response
 from exo.gateway.wire.casing import to_snake
 from exo.gateway.wire.instances import WireInstance, instance_from_wire, instance_to_wire
@@ -44,19 +45,19 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/instance", summary="All instances")
-async def list_instances(gateway: Gateway) -> ASGIApp:
+async def list_instances(gateway: Here) -> ASGIApp:
     """Placed instances in upstream's shape, oldest first."""
     return json_response([instance_to_wire(instance) for instance in gateway.state.instances.values()])
 
 
 @get("/instance/{instance_id:str}", summary="One instance")
-async def get_instance(gateway: Gateway, instance_id: str) -> ASGIApp:
+async def get_instance(gateway: Here, instance_id: FromPath[str]) -> ASGIApp:
     """In upstream's shape."""
     return json_response(instance_to_wire(require_instance(gateway.state, instance_id)))
 
 
 @post("/instance", status_code=200, summary="Place a previewed instance")
-async def create_instance(request: Request[Any, Any, Any], gateway: Gateway) -> ASGIApp:
+async def create_instance(request: Request[Any, Any, Any], gateway: Here) -> ASGIApp:
     """Takes an instance as a preview gave it; the master checks that it can stand."""
     body = decode_body(dict[str, Any], await request.body())
     if not isinstance(body.get("instance"), dict):
@@ -68,7 +69,7 @@ async def create_instance(request: Request[Any, Any, Any], gateway: Gateway) -> 
 
 
 @post("/place_instance", status_code=200, summary="Place a model")
-async def place_instance(request: Request[Any, Any, Any], gateway: Gateway) -> ASGIApp:
+async def place_instance(request: Request[Any, Any, Any], gateway: Here) -> ASGIApp:
     """Chooses nodes for a model and answers with the placement, or with the reason why there is none."""
     raw = decode_body(dict[str, Any], await request.body())
     body = _read_place_body(raw)
@@ -112,7 +113,7 @@ def _acknowledge(
 
 
 @delete("/instance/{instance_id:str}", status_code=200, summary="Remove an instance")
-async def delete_instance(gateway: Gateway, instance_id: str) -> Acknowledgement:
+async def delete_instance(gateway: Here, instance_id: FromPath[str]) -> Acknowledgement:
     """Its running requests end with an error that says so."""
     instance = require_instance(gateway.state, instance_id)
     command = DeleteInstance(command_id=new_command_id(), issued_at=now_ms(), instance=instance.id)

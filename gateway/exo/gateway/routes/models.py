@@ -4,20 +4,20 @@ from time import time
 from typing import Annotated
 
 from litestar import get
-from litestar.params import Parameter
+from litestar.params import FromPath, QueryParameter
 
 from exo.gateway.availability import is_running, require_known
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Here
 from exo.gateway.wire.models import ModelEntry, ModelList, entry_of
 from exo.streams.models import ModelCard
 from exo.streams.state import State
 from exo.streams.views import instances_of, nodes_holding
 
-Status = Annotated[str, Parameter(description="`downloaded` or `running`; anything else lists all")]
+Status = Annotated[str, QueryParameter(description="`downloaded` or `running`; anything else lists all")]
 
 
 @get(["/v1/models", "/models"], summary="All known models")
-async def list_models(gateway: Gateway, status: Status = "") -> ModelList:
+async def list_models(gateway: Here, status: Status = "") -> ModelList:
     """Every model that can be named, running or not; `status` of an entry says how far it is."""
     state = gateway.state
     cards = [card for _, card in sorted(gateway.catalog.cards(state).items())]
@@ -29,7 +29,7 @@ async def list_models(gateway: Gateway, status: Status = "") -> ModelList:
 
 
 @get("/v1/models/{model_id:path}", summary="One model")
-async def get_model(gateway: Gateway, model_id: str) -> ModelEntry:
+async def get_model(gateway: Here, model_id: FromPath[str]) -> ModelEntry:
     """By id or alias; 404 with suggestions when it is not known."""
     state = gateway.state
     return describe_model(state, require_known(state, gateway.catalog, model_id.lstrip("/")))

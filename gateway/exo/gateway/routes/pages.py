@@ -18,7 +18,7 @@ from exo.streams.codes import Code
 async def get_docs() -> ASGIApp:
     """The reference, rendered from `/openapi.json` in the browser; nothing is loaded from elsewhere."""
     headers = {"content-security-policy": REFERENCE_POLICY, "x-content-type-options": "nosniff"}
-    return ASGIResponse(body=REFERENCE_PAGE, media_type="text/html; charset=utf-8", headers=headers)
+    return ASGIResponse(body=REFERENCE_PAGE, media_type="text/html", headers=headers)
 
 
 @get("/openapi.json", include_in_schema=False)

@@ -3,12 +3,12 @@
 from typing import Annotated
 
 from litestar import get
-from litestar.params import Parameter
+from litestar.params import FromQuery, QueryParameter
 from litestar.types import ASGIApp
 
 from exo.gateway.availability import require_known
 from exo.gateway.errors import GatewayError
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Here
 from exo.gateway.responses import json_response
 from exo.gateway.wire.instances import Preview, Previews, instance_to_wire
 from exo.streams.codes import Code
@@ -16,12 +16,14 @@ from exo.streams.instances import Sharding, Transport
 from exo.streams.models import ModelCard
 from exo.streams.placements import Preview as PlacementPreview
 
-NodeIds = Annotated[list[str] | None, Parameter(query="node_ids", description="Nodes that must take part")]
-MinNodes = Annotated[int, Parameter(ge=1, description="Fewest nodes to spread over")]
+NodeIds = Annotated[list[str] | None, QueryParameter(description="Nodes that must take part")]
+MinNodes = Annotated[int, QueryParameter(ge=1, description="Fewest nodes to spread over")]
 
 
 @get("/instance/previews", summary="Where a model could go")
-async def list_previews(gateway: Gateway, model_id: str, node_ids: NodeIds = None, min_nodes: MinNodes = 1) -> Previews:
+async def list_previews(
+    gateway: Here, model_id: FromQuery[str], node_ids: NodeIds = None, min_nodes: MinNodes = 1
+) -> Previews:
     """One entry per sharding and transport; `error` is null where it is possible."""
     card = require_known(gateway.state, gateway.catalog, model_id)
     wanted = frozenset(node_ids or ())
@@ -31,10 +33,10 @@ async def list_previews(gateway: Gateway, model_id: str, node_ids: NodeIds = Non
 
 @get("/instance/placement", summary="The placement of a model")
 async def get_placement(
-    gateway: Gateway,
-    model_id: str,
-    sharding: Sharding = "Pipeline",
-    instance_meta: Transport = "MlxRing",
+    gateway: Here,
+    model_id: FromQuery[str],
+    sharding: FromQuery[Sharding] = "Pipeline",
+    instance_meta: FromQuery[Transport] = "MlxRing",
     min_nodes: MinNodes = 1,
 ) -> ASGIApp:
     """The instance that `POST /place_instance` with the same choices would make, or 400 with the reason."""
@@ -61,7 +63,7 @@ def _render(card: ModelCard, preview: PlacementPreview) -> Preview:
         sharding=preview.sharding,
         instance_meta=preview.transport,
         instance=instance_to_wire(preview.instance) if preview.instance is not None else None,
-        memory_delta_by_node=dict(preview.memory_by_node) if preview.instance is not None else None,
+        memory_delta_by_node={**preview.memory_by_node} if preview.instance is not None else None,
         error=refused.reason if refused is not None else None,
         error_code=refused.code if refused is not None else None,
     )

@@ -3,13 +3,14 @@
 from typing import Any
 
 from litestar import Request, get
+from litestar.params import FromPath, FromQuery
 from litestar.types import ASGIApp
 
 from exo.broker.errors import BrokerError
 from exo.gateway.answers import AnswerResponse
 from exo.gateway.dialects.registry import DIALECTS
 from exo.gateway.errors import GatewayError
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Gateway, Here
 from exo.gateway.sse import parse_position
 from exo.streams import subjects
 from exo.streams.codec import CodecError, decode_stored_request
@@ -22,7 +23,7 @@ from exo.streams.tasks import EndedTask
 
 @get("/v1/requests/{request_id:str}/stream", summary="Resume a stream")
 async def resume_stream(
-    request: Request[Any, Any, Any], gateway: Gateway, request_id: str, last_event_id: str = ""
+    request: Request[Any, Any, Any], gateway: Here, request_id: FromPath[str], last_event_id: FromQuery[str] = ""
 ) -> ASGIApp:
     """Continues behind `Last-Event-ID`, or from the beginning. 410 once the first chunks are gone."""
     position = parse_position(request.headers.get("last-event-id", last_event_id))

@@ -1,6 +1,6 @@
 """State as JSON, whole or by path, with the gauges beside it under `telemetry`."""
 
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -8,8 +8,9 @@ from litestar import Request, get
 from litestar.types import ASGIApp
 
 from exo.gateway.errors import GatewayError
-from exo.gateway.gateway import Gateway
+from exo.gateway.gateway import Gateway, Here
 from exo.gateway.responses import json_response
+from exo.streams.codec import encode
 from exo.streams.codes import Code
 from exo.streams.state import State
 
@@ -17,7 +18,7 @@ _TELEMETRY = "telemetry"
 
 
 @get("/state", summary="State of the cluster")
-async def get_state(gateway: Gateway) -> ASGIApp:
+async def get_state(gateway: Here) -> ASGIApp:
     """Everything the cluster agrees on, as `exo.streams.state.State`, and the newest gauges with their ages."""
     state = gateway.state
     fields: dict[str, Any] = {name: getattr(state, name) for name in State.__struct_fields__}
@@ -25,7 +26,7 @@ async def get_state(gateway: Gateway) -> ASGIApp:
 
 
 @get("/state/{path:path}", summary="A part of State")
-async def get_state_part(request: Request[Any, Any, Any], gateway: Gateway) -> ASGIApp:
+async def get_state_part(request: Request[Any, Any, Any], gateway: Here) -> ASGIApp:
     """Walks keys and list indices; a `/` inside a key is written `%2F`."""
     raw = request.scope["raw_path"].decode("latin-1").partition("/state/")[2]
     parts = [unquote(part) for part in raw.split("/") if part]
@@ -34,15 +35,19 @@ async def get_state_part(request: Request[Any, Any, Any], gateway: Gateway) -> A
         value = _step(value, part, parts)
         if number == 0:
             value = read_telemetry(gateway) if part == _TELEMETRY else getattr(gateway.state, part)
-            value = msgspec.to_builtins(value)
+            value = msgspec.json.decode(encode(value))
     return json_response(value)
 
 
 def _step(value: Any, part: str, parts: list[str]) -> Any:
-    if isinstance(value, dict) and part in value:
-        return value[part]
-    if isinstance(value, list) and part.isascii() and part.isdigit() and int(part) < len(value):
-        return value[int(part)]
+    if isinstance(value, dict):
+        mapping = cast("dict[str, Any]", value)
+        if part in mapping:
+            return mapping[part]
+    elif isinstance(value, list) and part.isascii() and part.isdigit():
+        entries = cast("list[Any]", value)
+        if int(part) < len(entries):
+            return entries[int(part)]
     raise GatewayError(Code.NOT_FOUND, f"unable to find path '{'.'.join(parts)}' in state json")
 
 

@@ -5,7 +5,7 @@ Upstream writes cluster types in camelCase, but in snake_case inside events, and
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 _HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _UNDERSCORE = re.compile(r"_([a-z0-9])")
@@ -25,8 +25,9 @@ def to_camel(value: Any) -> Any:
 def _rename(value: Any, rename: Callable[[str], str]) -> Any:
     match value:
         case dict():
-            return {rename(str(key)): _rename(entry, rename) for key, entry in value.items()}
-        case list():
-            return [_rename(entry, rename) for entry in value]
+            mapping = cast("dict[str, Any]", value)
+            return {rename(key): _rename(entry, rename) for key, entry in mapping.items()}
+        case list() | tuple():
+            return [_rename(entry, rename) for entry in cast("list[Any]", value)]
         case _:
             return value

@@ -18,8 +18,8 @@ Kind = TypeVar("Kind")
 
 _INSTANCE_OF: Final[dict[Transport, str]] = {"MlxRing": "MlxRingInstance", "MlxJaccl": "MlxJacclInstance"}
 _SHARD_OF: Final[dict[Sharding, str]] = {"Pipeline": "PipelineShardMetadata", "Tensor": "TensorShardMetadata"}
-_TRANSPORTS: Final = {tag: transport for transport, tag in _INSTANCE_OF.items()}
-_SHARDINGS: Final = {tag: sharding for sharding, tag in _SHARD_OF.items()}
+_TRANSPORTS: Final[dict[str, Transport]] = {tag: transport for transport, tag in _INSTANCE_OF.items()}
+_SHARDINGS: Final[dict[str, Sharding]] = {tag: sharding for sharding, tag in _SHARD_OF.items()}
 
 
 class WireShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -46,10 +46,11 @@ def to_tool_choice(chat: ChatRequest) -> ToolChoice:
 
 
 def _check_named(choice: dict[str, Any], chat: ChatRequest) -> None:
-    function = choice.get("function")
-    name = function.get("name") if choice.get("type") == "function" and isinstance(function, dict) else None
-    if not isinstance(name, str):
-        raise invalid("tool_choice as an object must be {type: function, function: {name}}.", "tool_choice")
+    match choice:
+        case {"type": "function", "function": {"name": str(name)}}:
+            pass
+        case _:
+            raise invalid("tool_choice as an object must be {type: function, function: {name}}.", "tool_choice")
     offered = [tool.function.name for tool in chat.tools or [] if tool.function is not None]
     if name not in offered:
         raise invalid(f"tool_choice names {name!r}, which is not among the tools.", "tool_choice.function.name")

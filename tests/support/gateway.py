@@ -1,0 +1,33 @@
+"""Helpers of the gateway's tests: one body that works, and streams read to their end."""
+
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+import httpx2
+
+from support.chat import Stream
+
+Client = httpx2.AsyncClient
+BODY: dict[str, Any] = {"model": "org/model", "messages": [{"role": "user", "content": "hi"}]}
+
+
+async def read_stream(client: Client, body: dict[str, Any], **headers: str) -> tuple[Stream, str]:
+    """Ask for a stream and read it to its end; gives it parsed and as text."""
+    stream = Stream()
+    lines: list[str] = []
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}, headers=sent) as response:
+        stream.status = response.status_code
+        async for line in response.aiter_lines():
+            lines.append(line)
+            stream.take(line)
+    return stream, "\n".join(lines) + "\n"
+
+
+async def until(condition: Callable[[], bool], *, turn: Callable[[], Awaitable[object]], within: float = 10) -> None:
+    """Take turns until a condition holds; fails after `within` seconds."""
+    deadline = monotonic() + within
+    while not condition():
+        assert monotonic() < deadline, "the condition did not come true in time"
+        await turn()
