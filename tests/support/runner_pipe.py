@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import IO
 
 from exo.runners.outbox import Outbox
 from exo.streams.chunks import TERMINAL, Chunk
@@ -23,7 +23,7 @@ PATIENCE = 20
 class Frames:
     """What came out of a runner so far."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: IO[bytes]) -> None:
         self.all: list[FromRunner] = []
         self.chunks: defaultdict[TaskId, list[Chunk]] = defaultdict(list)
         self._stream = stream

@@ -78,7 +78,7 @@ class Admission:
         self._waiting: list[Ticket] = []
         self._running = 0
         self._broken: list[Ticket] = []
-        self._deadlines: list[tuple[int, int, Ticket]] = []
+        self._deadlines: list[tuple[int, int, TaskId]] = []
         self._tombstones: OrderedDict[TaskId, Breach] = OrderedDict()
         self._closed: Breach | None = None
         self._numbers = 0
@@ -105,7 +105,7 @@ class Admission:
             ticket = Ticket(generate, self._numbers, time.monotonic())
             self._tickets[ticket.task] = ticket
             if generate.deadline:
-                heapq.heappush(self._deadlines, (generate.deadline, ticket.number, ticket))
+                heapq.heappush(self._deadlines, (generate.deadline, ticket.number, ticket.task))
             return ticket
 
     def _find_no_room(self) -> Breach | None:
@@ -178,8 +178,9 @@ class Admission:
 
     def _break_overdue(self, now: int) -> None:
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, ticket = heapq.heappop(self._deadlines)
-            if self._tickets.get(ticket.task) is ticket:
+            _, number, task = heapq.heappop(self._deadlines)
+            ticket = self._tickets.get(task)
+            if ticket is not None and ticket.number == number:
                 self._break(ticket, Breach(Code.DEADLINE_EXCEEDED, "the request did not end before its deadline"))
 
     def _pick_next(self) -> list[Ticket]:

@@ -27,8 +27,9 @@ class Answer:
         self.ticket = ticket
         self._attempt = ticket.generate.attempt
         self._prompt_tokens = len(prompt.tokens)
-        self._parser = TextParser(mark(request, markers), reasoning_open=prompt.reasoning_open)
-        self._stops = StopStrings(request.stop)
+        marking = mark(request, markers)
+        self._parser = TextParser(marking, reasoning_open=prompt.reasoning_open and bool(marking.think_end))
+        self._stops = StopStrings(request.stop) if request.stop else None
         self._is_single_call = not request.tool_choice.parallel
         self._ledger = TokenLedger(keep_logprobs=request.logprobs)
         self._chunks: list[c.Chunk] = []
@@ -49,7 +50,8 @@ class Answer:
 
     def take_token(self, step: TokenStep) -> None:
         """Count a token and pass on what its text makes certain."""
-        self._first_token = self._first_token or time.monotonic()
+        if not self._completion:
+            self._first_token = time.monotonic()
         self._completion += 1
         was_thinking = self._parser.is_thinking
         self._ledger.enter(step.logprob)
@@ -65,18 +67,18 @@ class Answer:
         if not self.is_over:
             self._pass_on(self._parser.finish())
         if not self.is_over:
-            self._say(self._stops.flush())
+            self._release()
             self._ending = "tool_calls" if self._calls and step.reason == "stop" else step.reason
 
     def finish(self, *, peak_memory: int) -> None:
         """Add the last chunk of an answer that is over."""
         assert self._ending is not None
         count, logprobs = self._ledger.leave()
-        if logprobs and self._stops.matched is None and not self._calls:
+        if logprobs and self._matched is None and not self._calls:
             self._add(c.Text(self._attempt, self._index, "", count, logprobs))
         usage = c.Usage(prompt=self._prompt_tokens, completion=self._completion, reasoning=self._reasoning)
         statistics = self._measure(peak_memory)
-        self._add(c.Done(self._attempt, self._index, self._ending, usage, statistics, self._stops.matched))
+        self._add(c.Done(self._attempt, self._index, self._ending, usage, statistics, self._matched))
 
     def fail(self, code: str, message: str) -> None:
         """Add the last chunk of an answer that broke off."""
@@ -93,13 +95,11 @@ class Answer:
                 return
             match piece:
                 case Content(text):
-                    self._say(self._stops.push(text))
-                    if self._stops.matched is not None:
-                        self._ending = "tool_calls" if self._calls else "stop"
+                    self._say(text)
                 case Thought(text):
                     self._think(text)
                 case CallStart(name):
-                    self._say(self._stops.flush())
+                    self._release()
                     self._ledger.leave()
                     self._start_call(name)
                 case CallArguments(text):
@@ -108,12 +108,25 @@ class Answer:
                     if self._is_single_call:
                         self._ending = "tool_calls"
 
+    @property
+    def _matched(self) -> str | None:
+        return self._stops.matched if self._stops else None
+
     def _say(self, text: str) -> None:
+        if self._stops is not None:
+            text = self._stops.push(text)
+            if self._stops.matched is not None:
+                self._ending = "tool_calls" if self._calls else "stop"
         if text:
             self._write(c.Text, text)
 
+    def _release(self) -> None:
+        """Pass on what the stop strings held back: something else follows."""
+        if self._stops is not None and (text := self._stops.flush()):
+            self._write(c.Text, text)
+
     def _think(self, text: str) -> None:
-        self._say(self._stops.flush())
+        self._release()
         self._write(c.Reasoning, text)
 
     def _write(self, kind: type[c.Text | c.Reasoning], text: str) -> None:
@@ -180,7 +193,9 @@ class TokenLedger:
 
 
 def mark(request: GenerationRequest, markers: Markers) -> Marking:
-    """Say what to look for in the answer to this request: calls only if it may have any."""
+    """Say what to look for in the answer: calls only if it may have any, nothing after a plain prompt."""
+    if request.prompt is not None:
+        return Marking()
     may_call = bool(request.tools) and request.tool_choice.mode != "none"
     return Marking(
         think_start=markers.think_start,

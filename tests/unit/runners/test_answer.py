@@ -20,7 +20,7 @@ from exo.streams.chunks import (
     Usage,
 )
 from exo.streams.ids import TaskId
-from exo.streams.requests import ToolChoice
+from exo.streams.requests import GenerationRequest, ToolChoice
 from support.requests import WEATHER, ask, generate
 
 TASK = TaskId("0123456789abcdef0123456789abcdef")
@@ -157,6 +157,13 @@ def test_who_may_not_call_gets_text(fields: dict[str, Any]) -> None:
     chunks = _feed(_answer(**fields), CALL)
     assert _said(chunks) == CALL
     assert _done(chunks).reason == "stop"
+
+
+def test_after_a_plain_prompt_nothing_is_parsed() -> None:
+    request = GenerationRequest(model=ask("").model, prompt="<think>", tools=(WEATHER,))
+    ticket = Ticket(generate(TASK, request), number=1, arrived=0.0)
+    chunks = _feed(Answer(ticket, Prompt((1, 2, 3), "<think>", reasoning_open=True), MARKERS), "hm</think>", CALL)
+    assert _said(chunks) == f"hm</think>{CALL}"
 
 
 def test_a_malformed_call_is_text() -> None:

@@ -82,6 +82,7 @@ def test_text_is_split_however_it_is_cut(text: str, expected: Parsed, size: int)
         '<tool_call>{"name": 5, "arguments": {}}</tool_call>',
         '<tool_call>["weather"]</tool_call>',
         '<tool_call>{"name": "wea',
+        '<tool_call>{"name": "we\\xther", "arguments": {"a": 1}}</tool_call>',
         "<tool_call>",
         "x\n<tool_call>[]</tool_call>\n",
     ],
@@ -127,6 +128,11 @@ def test_other_formats_go_through_their_own_parser() -> None:
     good = "<tool_call><function=weather><parameter=city>\nBern\n</parameter></function></tool_call>"
     assert parse(good, marking=marking) == ("", "", [BERN])
     assert parse("<tool_call>nothing</tool_call>", marking=marking) == ("<tool_call>nothing</tool_call>", "", [])
+
+
+def test_a_format_that_nobody_knows_is_content() -> None:
+    marking = Marking(tool_start="<tool_call>", tool_end="</tool_call>", tool_format="no_such", tools=(WEATHER,))
+    assert parse(CALL, marking=marking) == (CALL, "", [])
 
 
 def test_nothing_is_held_back_without_need() -> None:

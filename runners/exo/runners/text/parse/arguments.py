@@ -4,7 +4,7 @@ from enum import Enum, auto
 from string import hexdigits, whitespace
 
 
-class NotJsonError(ValueError):
+class _NotJsonError(ValueError):
     """Raised at the first character that cannot belong to a JSON object."""
 
 
@@ -41,18 +41,24 @@ class ObjectScanner:
         self._hex_left = 0
         self.members = 0
         """Keys of the outermost object seen so far, their colon included."""
+        self.is_broken = False
+        """Whether something came that cannot belong to a JSON object."""
 
     @property
     def is_complete(self) -> bool:
         return self._expect is _Expect.NOTHING
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Give (valid JSON text, what comes after the object); raises `NotJsonError`."""
+        """Give (valid JSON text, what comes after the object or from the first wrong character on)."""
         taken: list[str] = []
         for position, character in enumerate(text):
-            if self.is_complete:
+            if self.is_complete or self.is_broken:
                 return "".join(taken), text[position:]
-            taken.append(self._take(character))
+            try:
+                taken.append(self._take(character))
+            except _NotJsonError:
+                self.is_broken = True
+                return "".join(taken), text[position:]
         return "".join(taken), ""
 
     def _take(self, character: str) -> str:
@@ -85,13 +91,13 @@ class ObjectScanner:
 
     def _take_escape(self, character: str) -> None:
         if character not in '"\\/bfnrtu':
-            raise NotJsonError(f"\\{character}")
+            raise _NotJsonError(f"\\{character}")
         self._expect = _Expect.HEX if character == "u" else _Expect.STRING
         self._hex_left = 4
 
     def _take_hex(self, character: str) -> None:
         if character not in hexdigits:
-            raise NotJsonError(f"\\u with {character}")
+            raise _NotJsonError(f"\\u with {character}")
         self._hex_left -= 1
         if not self._hex_left:
             self._expect = _Expect.STRING
@@ -110,12 +116,12 @@ class ObjectScanner:
         elif expect in {_Expect.VALUE, _Expect.FIRST_VALUE}:
             self._begin_value(character)
         else:
-            raise NotJsonError(character)
+            raise _NotJsonError(character)
 
     def _close(self, character: str) -> None:
         empty = _Expect.FIRST_KEY if character == "}" else _Expect.FIRST_VALUE
         if not self._closers or self._closers[-1] != character or self._expect not in {empty, _Expect.COMMA}:
-            raise NotJsonError(character)
+            raise _NotJsonError(character)
         self._closers.pop()
         self._expect = self._after_value()
 
@@ -124,7 +130,7 @@ class ObjectScanner:
             self._closers.append("}")
             self._expect = _Expect.FIRST_KEY
         elif not self._closers:
-            raise NotJsonError(character)
+            raise _NotJsonError(character)
         elif character == "[":
             self._closers.append("]")
             self._expect = _Expect.FIRST_VALUE
@@ -133,11 +139,11 @@ class ObjectScanner:
         elif character in _LITERAL:
             self._literal, self._expect = character, _Expect.LITERAL
         else:
-            raise NotJsonError(character)
+            raise _NotJsonError(character)
 
     def _end_literal(self) -> None:
         if self._literal not in _WORDS and not _is_number(self._literal):
-            raise NotJsonError(self._literal)
+            raise _NotJsonError(self._literal)
         self._expect = self._after_value()
 
     def _after_value(self) -> _Expect:

@@ -11,9 +11,13 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from exo.runners.text.parse.arguments import NotJsonError, ObjectScanner
+import structlog
+
+from exo.runners.text.parse.arguments import ObjectScanner
 from exo.runners.text.parse.pieces import CallArguments, CallEnd, CallStart, Content, Markers, Piece
 from exo.streams.requests import Tool
+
+log = structlog.get_logger(__name__)
 
 JSON_FORMATS = frozenset({"", "json_tools"})
 
@@ -41,7 +45,7 @@ class WholeCallReader:
     """Hands the whole text of the call to mlx-lm's parser; what that refuses becomes content."""
 
     def __init__(self, name: str, *, start: str, end: str, tools: tuple[Tool, ...]) -> None:
-        self._parse = _load_parser(name)
+        self._name = name
         self._start, self._end = start, end
         self._tools = [describe_tool(tool) for tool in tools]
         self._buffer = ""
@@ -56,12 +60,14 @@ class WholeCallReader:
 
     def _read(self, body: str, end: str) -> list[Piece]:
         try:
-            return give_calls(self._parse(body, self._tools))
-        except Exception:  # noqa: BLE001 - these parsers raise whatever the text makes them stumble over
+            return give_calls(_load_parser(self._name)(body, self._tools))
+        except Exception as error:  # noqa: BLE001 - logged, and without the traceback: it would quote the answer
+            # These parsers raise whatever the text makes them stumble over.
+            log.warning("a tool call could not be read", format=self._name, error=type(error).__name__)
             return [Content(self._start + body + end)]
 
 
-_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
 
 
 class _At(Enum):
@@ -94,7 +100,7 @@ class JsonCallReader:
         self._unread += text
         pieces: list[Piece] = []
         if self._at is _At.HEAD and (head := _HEAD.match(self._unread)):
-            self._name = json.loads(head[1], strict=False)
+            self._name = head[1]
             self._unread = self._unread[head.end() :]
             self._at = _At.ARGUMENTS
         if self._at is _At.ARGUMENTS:
@@ -104,13 +110,9 @@ class JsonCallReader:
         return self._seek_end(pieces)
 
     def _scan(self) -> list[Piece]:
-        try:
-            valid, self._unread = self._scanner.feed(self._unread)
-        except NotJsonError:
-            self._at = _At.TAIL
-            return []
+        valid, self._unread = self._scanner.feed(self._unread)
         self._held += valid
-        if self._scanner.is_complete:
+        if self._scanner.is_complete or self._scanner.is_broken:
             self._at = _At.TAIL
         return self._give() if self._scanner.members or self._scanner.is_complete else []
 
@@ -150,6 +152,7 @@ class JsonCallReader:
         try:
             return give_calls(json.loads(body, strict=False))
         except ValueError:
+            log.warning("a tool call could not be read", format="json")
             return [Content(self._start + body + end)]
 
 

@@ -4,8 +4,6 @@ One parser per answer; `exo.runners.answer` feeds it. It never fails: whatever i
 call is content.
 """
 
-from enum import Enum, auto
-
 import msgspec
 
 from exo.runners.text.parse.calls import CallReader, make_call_reader
@@ -24,11 +22,6 @@ class Marking(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
 
 
-class _In(Enum):
-    CONTENT = auto()
-    THOUGHT = auto()
-
-
 class TextParser:
     """Takes text in any cut, gives pieces in order.
 
@@ -42,21 +35,21 @@ class TextParser:
         starts = [marking.tool_start, f"\n{marking.tool_start}"] if marking.tool_start else []
         self._content = Markers([marking.think_start, *starts])
         self._thought = Markers([marking.think_end, f"\n{marking.think_end}"] if marking.think_end else [])
-        self._where = _In.THOUGHT if reasoning_open else _In.CONTENT
+        self.is_thinking = reasoning_open
         self._buffer = ""
         self._breaks_to_skip = 1 if reasoning_open else 0
         self._is_after_call = False
         self._blanks = ""
         self._reader: CallReader | None = None
 
-    @property
-    def is_thinking(self) -> bool:
-        return self._where is _In.THOUGHT
-
     def feed(self, text: str) -> list[Piece]:
         """Take more text; give what is certain by now."""
+        if text and not self._buffer and self._reader is None and self._is_plain(text):
+            pieces: list[Piece] = []
+            self._give(text, pieces)
+            return pieces
         self._buffer += text
-        pieces: list[Piece] = []
+        pieces = []
         while self._buffer and self._advance(pieces):
             pass
         return pieces
@@ -70,6 +63,10 @@ class TextParser:
             self._give(self._buffer, pieces)
         self._buffer = ""
         return pieces
+
+    def _is_plain(self, text: str) -> bool:
+        """Whether no marker can begin in this text: true of nearly every token."""
+        return not (self._thought if self.is_thinking else self._content).may_begin_in(text)
 
     def _advance(self, pieces: list[Piece]) -> bool:
         """Work on the buffer up to the next marker; whether there may be another behind it."""
@@ -90,9 +87,9 @@ class TextParser:
     def _cross(self, marker: str) -> None:
         """Move into what the marker opens, or out of what it closes."""
         if self.is_thinking:
-            self._where, self._breaks_to_skip = _In.CONTENT, 2
+            self.is_thinking, self._breaks_to_skip = False, 2
         elif marker == self._marking.think_start:
-            self._where, self._breaks_to_skip = _In.THOUGHT, 1
+            self.is_thinking, self._breaks_to_skip = True, 1
         else:
             marking = self._marking
             self._reader = make_call_reader(

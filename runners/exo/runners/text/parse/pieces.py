@@ -44,6 +44,10 @@ class Markers:
         self._longest = max(map(len, self._markers), default=0)
         self._heads = {marker[0] for marker in self._markers}
 
+    def may_begin_in(self, text: str) -> bool:
+        """Whether `text` holds the first character of a marker."""
+        return any(head in text for head in self._heads)
+
     def find(self, text: str) -> tuple[int, str]:
         """Give position and spelling of the earliest marker, the longest of those; (-1, "") without one."""
         hits = [(at, -len(marker), marker) for marker in self._markers if (at := text.find(marker)) >= 0]
