@@ -31,6 +31,11 @@ log = structlog.get_logger(__name__)
 
 SILENCE = 10.0
 """Seconds without a sign of life after which a runner counts as hung."""
+STUCK = 600.0
+"""Seconds without any progress - a step while requests run, a change of status before - after which it is stuck.
+
+Far beyond the longest prefill step or the reading of one layer: its heart beats, so it may just be slow.
+"""
 _WATCH_INTERVAL = 1.0
 _PROGRESS_INTERVAL = 0.5
 _COUNT_TIMEOUT = 30.0
@@ -73,6 +78,7 @@ class Supervisor:
         self._reported_at = 0.0
         self._ready_since: float | None = None
         self._heard_at = 0.0
+        self._moved_at = 0.0
         self._progress_at = 0.0
         self._tasks: dict[TaskId, int] = {}
         """Every request begun and not ended, with its attempt."""
@@ -186,7 +192,7 @@ class Supervisor:
         except OSError as error:
             return self._fail(Code.RUNNER_FAILED, f"the runner could not be started: {error}")
         self._process = process
-        self._heard_at = self._clock.monotonic()
+        self._heard_at = self._moved_at = self._clock.monotonic()
         log.info("a runner was started", runner=self.shard.runner, pid=process.pid, attempt=self._attempt)
         watch = asyncio.create_task(self._watch(process))
         try:
@@ -222,7 +228,7 @@ class Supervisor:
                 for task, chunk in chunks:
                     await self._pass_on(task, chunk)
             case pipe.Beat():
-                self.beat = frame
+                self._take_beat(frame)
             case pipe.StatusChanged(status=Failed() as status):
                 self._reported = status
                 self._reported_at = self._clock.monotonic()
@@ -232,6 +238,12 @@ class Supervisor:
                 future = self._calls.get(call)
                 if future is not None and not future.done():
                     future.set_result(frame)
+
+    def _take_beat(self, beat: pipe.Beat) -> None:
+        is_idle = isinstance(self._status, Ready) and beat.active == 0
+        if is_idle or self.beat is None or beat.steps != self.beat.steps:
+            self._moved_at = self._heard_at
+        self.beat = beat
 
     async def _pass_on(self, task: TaskId, chunk: Chunk) -> None:
         if await self._publisher.publish(task, chunk):
@@ -243,6 +255,7 @@ class Supervisor:
         self._cancelled.discard(task)
 
     def _take_status(self, status: RunnerStatus) -> None:
+        self._moved_at = self._heard_at
         if self._stopping:
             return
         if isinstance(status, Ready) and self._ready_since is None:
@@ -261,7 +274,7 @@ class Supervisor:
             self._on_change()
 
     async def _watch(self, process: RunnerProcess) -> None:
-        """Kill a runner that gives no sign of life."""
+        """Kill a runner that hangs."""
         while True:
             before = self._clock.monotonic()
             await self._clock.sleep(_WATCH_INTERVAL)
@@ -269,12 +282,20 @@ class Supervisor:
             if now - before > 3 * _WATCH_INTERVAL:
                 # This process itself stood still: its silence is not the runner's.
                 self._heard_at = now
-            if self._reported is not None and now - self._reported_at > _LAST_WORDS:
-                process.kill(self._reported.message)
-            if now - self._heard_at > SILENCE:
-                log.error("a runner gives no sign of life and is killed", runner=self.shard.runner, pid=process.pid)
-                process.kill(f"the runner gave no sign of life for {SILENCE:.0f} s and was killed")
+            because = self._find_fault(now)
+            if because:
+                log.error("a runner is killed", runner=self.shard.runner, pid=process.pid, because=because)
+                process.kill(because)
                 return
+
+    def _find_fault(self, now: float) -> str:
+        if self._reported is not None and now - self._reported_at > _LAST_WORDS:
+            return self._reported.message
+        if now - self._heard_at > SILENCE:
+            return f"the runner gave no sign of life for {SILENCE:.0f} s and was killed"
+        if now - self._moved_at > STUCK:
+            return f"the runner made no progress for {STUCK:.0f} s and was killed"
+        return ""
 
     def _judge(self, end: Exit) -> Failed | None:
         if self._stopping:
