@@ -6,12 +6,9 @@ import msgspec
 
 from exo.broker.bus import Ack, Headers
 from exo.broker.connect import Connection
-from exo.broker.errors import BrokerError, PayloadTooLargeError
+from exo.broker.errors import BrokerError
 from exo.broker.jetstream import ApiError, error_of
-from exo.streams.layout import MAX_PAYLOAD
-
-_HEADER_FRAME: Final = len(b"NATS/1.0\r\n\r\n")
-_LINE_FRAME: Final = len(b": \r\n")
+from exo.broker.sizes import check_size
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -22,19 +19,6 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 _answer: Final = msgspec.json.Decoder(_Answer)
-
-
-def check_size(payload: bytes, headers: Headers | None = None) -> None:
-    """Refuse what is over `max_payload` before it is sent.
-
-    Headers count, and nats-py does not count them: the server would close the connection, and
-    nats-py would then never reconnect.
-    """
-    size = len(payload)
-    if headers:
-        size += _HEADER_FRAME + sum(len(key) + len(value) + _LINE_FRAME for key, value in headers.items())
-    if size > MAX_PAYLOAD:
-        raise PayloadTooLargeError(size, limit=MAX_PAYLOAD)
 
 
 async def append(

@@ -14,9 +14,10 @@ import structlog
 
 from exo.broker.bus import Ack, Delivery, Headers, KeyEntry, StoredMessage, StreamInfo, Subscription, WorkItem
 from exo.broker.errors import BusUnavailableError, NoResponderError, NotFoundError
-from exo.broker.memory_server import Handler, MemoryInterest, MemoryServer, check_size
+from exo.broker.memory_server import Handler, MemoryInterest, MemoryServer
 from exo.broker.memory_work import MemoryConsumer
 from exo.broker.poison import poison_message
+from exo.broker.sizes import check_size
 from exo.broker.wildcards import check_key
 
 log = structlog.get_logger(__name__)
@@ -107,7 +108,8 @@ class MemoryBus:
         try:
             if not self.server.route(subject, payload, reply=inbox):
                 raise NoResponderError(f"nobody answers on {subject}")
-            delivery = await asyncio.wait_for(answer, timeout)
+            async with asyncio.timeout(timeout):
+                delivery = await answer
         except TimeoutError as error:
             raise BusUnavailableError(f"no answer on {subject} in {timeout:g} s") from error
         finally:
@@ -235,8 +237,10 @@ _FAILED: Final = "failed"
 
 
 async def _wait_any(event: asyncio.Event, *, timeout: float) -> None:
+    # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the event.
     with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), timeout)
+        async with asyncio.timeout(timeout):
+            await event.wait()
 
 
 class _MemorySubscription:

@@ -10,11 +10,21 @@ from collections.abc import Callable
 import msgspec
 
 from exo.broker.bus import Ack, Delivery, Headers
-from exo.broker.errors import NoResponderError, NotFoundError, PayloadTooLargeError
+from exo.broker.errors import NoResponderError, NotFoundError
 from exo.broker.memory_stream import MemoryBucket, MemoryStream
 from exo.broker.memory_work import MemoryConsumer
+from exo.broker.sizes import check_size
 from exo.broker.wildcards import matches
-from exo.streams.layout import BUCKETS, MAX_PAYLOAD, STREAMS, BucketSpec, Storage, StreamSpec
+from exo.streams.layout import (
+    BLOBS,
+    BUCKETS,
+    STREAMS,
+    BucketSpec,
+    Discard,
+    ObjectStoreSpec,
+    Storage,
+    StreamSpec,
+)
 
 Handler = Callable[[Delivery], None]
 
@@ -35,9 +45,9 @@ class MemoryServer:
     """All that several `MemoryBus`es share."""
 
     def __init__(self, streams: tuple[StreamSpec, ...] = STREAMS, buckets: tuple[BucketSpec, ...] = BUCKETS) -> None:
-        self._specs = streams
+        self._specs = (*streams, describe_object_store(BLOBS))
         self._bucket_specs = buckets
-        self._streams = {spec.name: MemoryStream(spec) for spec in streams}
+        self._streams = {spec.name: MemoryStream(spec) for spec in self._specs}
         self._buckets = {spec.name: MemoryBucket(spec) for spec in buckets}
         self._consumers: dict[tuple[str, str], MemoryConsumer] = {}
         self._interests: list[MemoryInterest] = []
@@ -92,7 +102,7 @@ class MemoryServer:
 
     def append(self, subject: str, payload: bytes, *, headers: Headers) -> Ack:
         """Store a message; subscribers of its subject get it too."""
-        check_size(payload)
+        check_size(payload, headers)
         stream = self.stream_of(subject)
         if stream is None:
             raise NoResponderError(f"no stream takes {subject}")
@@ -137,7 +147,14 @@ class MemoryServer:
         return sum(1 for name, _ in self._consumers if name == stream)
 
 
-def check_size(payload: bytes) -> None:
-    """Refuse what the server would refuse, before it is sent."""
-    if len(payload) > MAX_PAYLOAD:
-        raise PayloadTooLargeError(len(payload), limit=MAX_PAYLOAD)
+def describe_object_store(spec: ObjectStoreSpec) -> StreamSpec:
+    """Give the stream behind an object store."""
+    return StreamSpec(
+        name=f"OBJ_{spec.name}",
+        subjects=(f"$O.{spec.name}.C.>", f"$O.{spec.name}.M.>"),
+        storage=spec.storage,
+        discard=Discard.NEW,
+        max_bytes=spec.max_bytes,
+        max_age=spec.max_age,
+        description=spec.description,
+    )

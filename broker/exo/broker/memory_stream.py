@@ -16,6 +16,8 @@ from exo.broker.wildcards import matches
 from exo.streams import envelope
 from exo.streams.layout import BucketSpec, Discard, StreamSpec
 
+ROLLUP = "Nats-Rollup"
+
 
 def _sequence_of(message: StoredMessage) -> int:
     return message.sequence
@@ -45,6 +47,8 @@ class MemoryStream:
         message_id = headers.get(envelope.MESSAGE_ID)
         if message_id is not None and message_id in self._seen:
             return Ack(self.spec.name, self._seen[message_id][0], duplicate=True)
+        if headers.get(ROLLUP) == "sub":
+            self.purge(subject=subject, below=0)
         self._make_room(subject, len(subject) + len(payload))
         self.last_sequence += 1
         message = StoredMessage(subject, self.last_sequence, payload, int(time.time() * 1000))

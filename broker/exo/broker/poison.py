@@ -23,6 +23,10 @@ class Poisoned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
     data: str = ""
 
+    def read_payload(self) -> bytes:
+        """Give the payload as it was."""
+        return base64.b64decode(self.data) if self.data else self.text.encode()
+
 
 _decoder = msgspec.json.Decoder(Poisoned)
 
