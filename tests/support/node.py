@@ -38,7 +38,7 @@ class NodeProcess:
     def start(self, *, ready: bool = True) -> "NodeProcess":
         """Start `exo up` and wait until it answers, and until `/ready` says so."""
         self.data.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "exo.ops.cli", "up", "--data-dir", str(self.data), "--port", "0"]
+        command = [str(Path(sys.executable).with_name("exo")), "up", "--data-dir", str(self.data), "--port", "0"]
         log = (self.data / "stderr.txt").open("ab")
         self.process = subprocess.Popen(
             [*command, *self.arguments],
@@ -116,9 +116,9 @@ class NodeProcess:
         (runner,) = self.children("exo.runners")
         return runner.pid
 
-    def broker_pid(self) -> int:
-        """Give the pid of nats-server itself, not of the shim above it."""
-        return next(process.pid for process in self.children() if process.name() == "nats-server")
+    def broker_pid(self) -> int | None:
+        """Give the pid of nats-server itself, not of the shim above it; None while it is down."""
+        return next((process.pid for process in self.children() if process.name() == "nats-server"), None)
 
     def kill(self) -> None:
         """End the node process as a crash would, children left to notice by themselves."""

@@ -191,8 +191,13 @@ class Worker:
         if view.stopping:
             self._supervisors.pop(view.id, None)
         elif isinstance(view.status, Failed) and view.status.retry_at:
-            await self._clock.sleep(max(view.status.retry_at - self._clock.now(), 0) / 1000)
+            await self._sleep_until(view.status.retry_at)
         self._changed.set()
+
+    async def _sleep_until(self, moment: int) -> None:
+        """Sleep until a Unix time in ms. Timers may fire a millisecond early, and nobody would wake us again."""
+        while (left := moment - self._clock.now()) > 0:
+            await self._clock.sleep(left / 1000)
 
     async def _stop_one(self, supervisor: Supervisor) -> None:
         await supervisor.stop(grace=0)
