@@ -25,7 +25,7 @@ def _make_facts(settings: Settings, paths: Paths, *, node_id: NodeId, pid: int) 
     yield f"version {exo_version()}, pid {pid}"
     yield f"node id {node_id}, name {settings.name}"
     yield f"Discovery namespace: {settings.namespace}"
-    yield f"API: {api_url(settings.host, settings.port)}" if settings.api else "API: off (--no-api)"
+    yield f"API: {_show_api(settings)}"
     if settings.api and settings.host not in _LOOPBACK:
         yield "The API is open to the network, without keys: everybody who reaches this address may use it"
     if not settings.worker:
@@ -34,6 +34,12 @@ def _make_facts(settings: Settings, paths: Paths, *, node_id: NodeId, pid: int) 
         yield "Offline: nothing is fetched from the internet"
     yield f"data: {paths.data}"
     yield f"log: {paths.log_file}"
+
+
+def _show_api(settings: Settings) -> str:
+    if not settings.api:
+        return "off (--no-api)"
+    return api_url(settings.host, settings.port) if settings.port else f"{settings.host}, on any free port"
 
 
 def api_url(host: str, port: int) -> str:

@@ -33,10 +33,15 @@ class _Refusal(msgspec.Struct, frozen=True):
 class NodeClient:
     """One connection pool to the API of one node. An async context manager."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
-        # A proxy of the environment is meant for the internet, not for a node on this machine.
-        self._http = httpx2.AsyncClient(base_url=self.url, timeout=_TIMEOUT, trust_env=not is_loopback(url))
+        self._http = httpx2.AsyncClient(
+            base_url=self.url,
+            timeout=_TIMEOUT,
+            # A proxy of the environment is meant for the internet, not for a node on this machine.
+            trust_env=not is_loopback(url),
+            transport=transport,
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -44,6 +44,8 @@ def run_detached(start: Callable[[WhenReady], int]) -> int:
 def _run_as_daemon(start: Callable[[WhenReady], int], writer: int) -> NoReturn:
     """In the grandchild: no terminal, the root directory, and one message to the one who waits."""
     _detach_streams()
+    # It keeps no file system busy that somebody wants to unmount.
+    os.chdir("/")
 
     def verdict(code: int, lines: list[str]) -> None:
         nonlocal writer

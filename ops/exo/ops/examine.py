@@ -12,9 +12,14 @@ import sys
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from exo.broker.binary import find_binary
-from exo.broker.errors import ServerNotFoundError
+from exo.broker.context import read_address
+from exo.broker.errors import BrokerError, ServerNotFoundError
+from exo.broker.monitor import Monitor
+from exo.broker.nats_bus import NatsBus
+from exo.broker.policy import ConnectionSettings
 from exo.dashboard.assets import find_asset
 from exo.ops.banner import exo_version
 from exo.ops.client import NodeClient
@@ -27,6 +32,7 @@ from exo.runners.blas import BlasReport
 from exo.services.downloads.inventory import scan
 from exo.services.telemetry.probes.disk import read_disk
 from exo.services.telemetry.probes.memory import read_memory
+from exo.streams.layout import POISON
 
 _PATIENCE = 60.0
 """Seconds for MLX to load; a cold disk takes half of that."""
@@ -39,11 +45,9 @@ class _Ready(msgspec.Struct, frozen=True):
 
 async def examine(loaded: Loaded) -> Facts:
     """Look at everything at once."""
-    settings, paths = loaded.settings, loaded.paths
+    paths = loaded.paths
     directories = _list_model_directories(loaded)
-    broker, engine, node = await asyncio.gather(
-        _examine_broker(settings.nats_server), _examine_engine(), _examine_node(loaded)
-    )
+    broker, engine, node = await asyncio.gather(_examine_broker(loaded), _examine_engine(), _examine_node(loaded))
     return Facts(
         version=exo_version(),
         settings_warnings=loaded.warnings,
@@ -65,12 +69,27 @@ def _list_model_directories(loaded: Loaded) -> tuple[Path, ...]:
     return (first, *settings.models_dirs, *settings.models_read_only_dirs)
 
 
-async def _examine_broker(setting: Path | None) -> BrokerFacts:
+async def _examine_broker(loaded: Loaded) -> BrokerFacts:
+    running = await _examine_running_broker(loaded.paths.store)
     try:
-        found = await find_binary(setting)
+        found = await find_binary(loaded.settings.nats_server)
     except ServerNotFoundError as error:
-        return BrokerFacts(problem="; ".join(error.tried))
-    return BrokerFacts(version=found.version, path=str(found.path), source=found.source)
+        return replace(running, problem="; ".join(error.tried))
+    return replace(running, version=found.version, path=str(found.path), source=found.source)
+
+
+async def _examine_running_broker(store: Path) -> BrokerFacts:
+    address = read_address(store)
+    if address is None:
+        return BrokerFacts()
+    try:
+        health = await Monitor(address.monitor_url).health()
+        seed = Path(address.seed_file).read_text().strip()
+        async with NatsBus(ConnectionSettings(url=address.url, name="exo-doctor", seed=seed)) as bus:
+            poisoned = (await bus.stream_info(POISON.name)).messages
+    except (BrokerError, OSError) as error:
+        return BrokerFacts(running=True, fault=str(error))
+    return BrokerFacts(running=True, fault="" if health.healthy else health.error or health.status, poisoned=poisoned)
 
 
 async def _examine_engine() -> EngineFacts:
@@ -124,8 +143,8 @@ async def _ask_node(node: RunningNode) -> NodeFacts:
             answer = await client.get("/ready", _Ready)
     except CommandError as error:
         unready = error.message.startswith("the node answered 503")
-        return msgspec.structs.replace(known, ready=False, problem="" if unready else error.message)
-    return msgspec.structs.replace(known, ready=answer.status == "ready")
+        return replace(known, ready=False, problem="" if unready else error.message)
+    return replace(known, ready=answer.status == "ready")
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -127,7 +127,8 @@ def _convert(about: About, given: Given) -> Any:
 
 def _to_path(kind: type, value: Any) -> Path:
     if kind is Path and isinstance(value, str | Path) and str(value):
-        return Path(value).expanduser()
+        # Made absolute once: a daemon lives in the root directory.
+        return Path(os.path.abspath(Path(value).expanduser()))  # noqa: PTH100 - keeps the user's own symbolic links
     raise ValueError("Expected a path")
 
 

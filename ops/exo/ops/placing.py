@@ -112,7 +112,8 @@ async def add_model(client: NodeClient, path: str, body: dict[str, Any], *, show
                 raise CommandError(event.error.message.rstrip("."), code=event.error.code or "")
             if event.type == "complete":
                 return msgspec.convert(event.model, ModelEntry)
-            show(f"{event.stage} {event.model}", event.done, event.total, detail=_show_amount(event))
+            if event.type == "progress" and event.stage not in {"complete", "failed"}:
+                show(f"{event.stage} {event.model}", event.done, event.total, detail=_show_amount(event))
     raise CommandError("the node stopped before the model was complete", remedy="`exo logs` says why")
 
 

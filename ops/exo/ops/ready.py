@@ -9,6 +9,8 @@ EXAMPLE = "Name three uses of a paper clip."
 
 def make_ready_lines(url: str, models: Sequence[str]) -> list[str]:
     """Give the lines for a node at `url` that serves `models`; without any, how to get one."""
+    if not url:
+        return ["exo is ready, without an API on this node (--no-api)"]
     lines = [f"exo is ready at {url}"]
     if not models:
         return [

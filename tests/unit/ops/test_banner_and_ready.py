@@ -28,6 +28,7 @@ def test_the_banner_says_who_and_where() -> None:
 def test_the_banner_is_honest_about_an_open_api() -> None:
     assert any("without keys" in line for line in banner(Settings(host="0.0.0.0")))
     assert any("--no-api" in line for line in banner(Settings(host="0.0.0.0", api=False)))
+    assert any("any free port" in line for line in banner(Settings(port=0)))
 
 
 def test_an_address_is_one_that_can_be_opened() -> None:

@@ -7,14 +7,12 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from exo.broker.context import Address, read_address, write_cli_context
 from exo.ops.cli.options import DataDir
 from exo.ops.errors import CommandError, NoNodeError
 from exo.ops.layers import load_paths
@@ -22,7 +20,11 @@ from exo.ops.terminal import paint, print_table, say, show_bytes, tell
 
 if TYPE_CHECKING:
     from exo.broker.bus import Delivery, StreamInfo
+    from exo.broker.context import Address
+    from exo.broker.monitor import JetStreamReport, ServerReport
     from exo.broker.nats_bus import NatsBus
+
+T = TypeVar("T")
 
 _LONGEST = 400
 
@@ -30,29 +32,30 @@ _LONGEST = 400
 def info(data_dir: DataDir = None) -> None:
     """Show the server: address, version, connections, and what JetStream stores."""
     address = _find_broker(data_dir)
-    server, jetstream = asyncio.run(_read_monitor(address))
+    server, jetstream = _run(_read_monitor(address), address)
     rows = [
         ["address", address.url],
         ["monitoring", address.monitor_url],
         ["process", str(address.pid)],
-        ["version", str(server["version"])],
-        ["uptime", str(server["uptime"])],
-        ["connections", str(server["connections"])],
-        ["subscriptions", str(server["subscriptions"])],
-        ["slow consumers", str(server["slow_consumers"])],
-        ["received", f"{server['in_msgs']} messages, {show_bytes(server['in_bytes'])}"],
-        ["sent", f"{server['out_msgs']} messages, {show_bytes(server['out_bytes'])}"],
-        ["streams", str(jetstream["streams"])],
-        ["on disk", f"{show_bytes(jetstream['storage'])} of {show_bytes(jetstream['config']['max_storage'])}"],
-        ["in memory", f"{show_bytes(jetstream['memory'])} of {show_bytes(jetstream['config']['max_memory'])}"],
-        ["JetStream errors", str(jetstream.get("api", {}).get("errors", 0))],
+        ["version", server.version],
+        ["uptime", server.uptime],
+        ["memory", show_bytes(server.mem)],
+        ["connections", str(server.connections)],
+        ["subscriptions", str(server.subscriptions)],
+        ["slow consumers", str(server.slow_consumers)],
+        ["received", f"{server.in_msgs} messages, {show_bytes(server.in_bytes)}"],
+        ["sent", f"{server.out_msgs} messages, {show_bytes(server.out_bytes)}"],
+        ["streams", f"{jetstream.streams}, with {jetstream.messages} messages"],
+        ["on disk", f"{show_bytes(jetstream.storage)} of {show_bytes(jetstream.config.max_storage)}"],
+        ["in memory", f"{show_bytes(jetstream.memory)} of {show_bytes(jetstream.config.max_memory)}"],
     ]
     print_table(("WHAT", "VALUE"), rows)
 
 
 def streams(data_dir: DataDir = None) -> None:
     """List the streams: messages, size and sequences."""
-    infos = asyncio.run(_list_streams(_find_broker(data_dir)))
+    address = _find_broker(data_dir)
+    infos = _run(_list_streams(address), address)
     rows = [
         [one.name, str(one.messages), show_bytes(one.bytes), str(one.first_sequence), str(one.last_sequence)]
         for one in sorted(infos, key=lambda one: one.name)
@@ -66,18 +69,24 @@ def sub(
     data_dir: DataDir = None,
 ) -> None:
     """Print messages as they pass, one per line: the subject, then the message."""
-    asyncio.run(_listen(_find_broker(data_dir), subject, count))
+    address = _find_broker(data_dir)
+    _run(_listen(address, subject, count), address)
 
 
 def context(data_dir: DataDir = None) -> None:
     """Write a context for the stock `nats` CLI, which then works as `nats --context exo ...`."""
+    from exo.broker.context import write_cli_context
+
     file = _find_context_file()
     write_cli_context(file, _find_broker(data_dir))
     say(str(file))
     tell("Now `nats --context exo stream ls` shows the streams; the address is new at each start of the node.")
 
 
-def _find_broker(data_dir: Path | None) -> Address:
+def _find_broker(data_dir: Path | None) -> "Address":
+    # The broker's client takes a second to load, which `exo --help` must not wait for.
+    from exo.broker.context import read_address
+
     store = load_paths(data_dir).store
     address = read_address(store)
     if address is None:
@@ -92,42 +101,46 @@ def _find_context_file() -> Path:
     return home / "nats" / "context" / "exo.json"
 
 
-async def _read_monitor(address: Address) -> tuple[dict[str, Any], dict[str, Any]]:
-    from exo.ops.client import NodeClient
+def _run(work: Coroutine[Any, Any, T], address: "Address") -> T:
+    from exo.broker.errors import BrokerError
 
-    async with NodeClient(address.monitor_url) as client:
-        return await client.get("/varz", dict[str, Any]), await client.get("/jsz", dict[str, Any])
+    try:
+        return asyncio.run(work)
+    except (BrokerError, OSError) as error:
+        raise CommandError(f"the message broker at {address.url}: {error}", remedy="ask `exo doctor`") from error
 
 
-async def _list_streams(address: Address) -> "list[StreamInfo]":
-    async with _open_bus(address) as bus:
+async def _read_monitor(address: "Address") -> "tuple[ServerReport, JetStreamReport]":
+    from exo.broker.monitor import Monitor
+
+    monitor = Monitor(address.monitor_url)
+    return await monitor.server(), await monitor.jetstream()
+
+
+async def _list_streams(address: "Address") -> "list[StreamInfo]":
+    async with _make_bus(address) as bus:
         return await bus.stream_infos()
 
 
-async def _listen(address: Address, subject: str, count: int) -> None:
-    arrived: asyncio.Queue[Delivery] = asyncio.Queue()
-    async with _open_bus(address) as bus:
-        await bus.subscribe(subject, arrived.put_nowait)
-        await bus.flush()
+async def _listen(address: "Address", subject: str, count: int) -> None:
+    from exo.broker.monitor import tap
+
+    async with _make_bus(address) as bus:
         tell(f"listening to {subject}; Ctrl-C ends")
         shown = 0
-        while count == 0 or shown < count:
-            _show(await arrived.get())
+        async for delivery in tap(bus, subject):
+            _show(delivery)
             shown += 1
+            if shown == count:
+                return
 
 
-@asynccontextmanager
-async def _open_bus(address: Address) -> "AsyncGenerator[NatsBus]":
-    from exo.broker.errors import BrokerError
+def _make_bus(address: "Address") -> "NatsBus":
     from exo.broker.nats_bus import NatsBus
     from exo.broker.policy import ConnectionSettings
 
-    try:
-        seed = Path(address.seed_file).read_text().strip()
-        async with NatsBus(ConnectionSettings(url=address.url, name="exo-cli", seed=seed)) as bus:
-            yield bus
-    except (BrokerError, OSError) as error:
-        raise CommandError(f"the message broker at {address.url}: {error}", remedy="ask `exo doctor`") from error
+    seed = Path(address.seed_file).read_text().strip()
+    return NatsBus(ConnectionSettings(url=address.url, name="exo-cli", seed=seed))
 
 
 def _show(delivery: "Delivery") -> None:

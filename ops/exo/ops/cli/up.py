@@ -46,6 +46,8 @@ def up(
         raise UsageError("--quiet and --verbose exclude each other")
     if model and no_worker:
         raise UsageError("--model needs a node that runs models; leave --no-worker out")
+    if model and no_api:
+        raise UsageError("--model is brought up through the API; leave --no-api out")
     flags = {
         "models": model or None,
         "port": port,
