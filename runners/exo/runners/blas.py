@@ -79,6 +79,11 @@ def load_blas(environment: Mapping[str, str] | None = None) -> BlasReport:
     return BlasReport(name="bundled", remedy=REMEDY)
 
 
+def load_blas_once() -> BlasReport | None:
+    """As `load_blas`, for programs that import MLX in several places; None once MLX is there."""
+    return None if "mlx.core" in sys.modules else load_blas()
+
+
 def find_candidates() -> Iterator[str]:
     """Give libraries to try, best first: the loader's own search, system folders, a wheel."""
     yield _SONAME

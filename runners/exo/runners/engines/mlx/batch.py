@@ -6,6 +6,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx_lm.generate import BatchGenerator, GenerationBatch, PromptProcessingBatch
+from numpy.typing import NDArray
 
 from exo.runners.engines.engine import EndStep, FaultStep, PrefillStep, Prompt, Step, TokenStep
 from exo.runners.engines.mlx.backend import Backend
@@ -112,28 +113,32 @@ class Batch:
 
     def _read_token(self, response: GenerationBatch.Response) -> list[Step]:
         sequence = self._by_uid[response.uid]
+        logprobs = self._look_at(sequence, response)
+        # Looked at first: the likeliest of all NaN is token 0, which ends an answer in many models.
+        if logprobs is not None and np.isnan(logprobs[response.token]):
+            self.drop(sequence.task)
+            return [FaultStep(sequence.task, "the model computed NaN: its weights are damaged or overflow")]
         steps: list[Step] = []
         # The token that ends an answer is no part of it.
         if response.finish_reason != "stop":
-            steps.append(self._describe_token(sequence, response))
-            if isinstance(steps[0], FaultStep):
-                self.drop(sequence.task)
-                return steps
+            steps.append(self._describe_token(sequence, response.token, logprobs))
         if response.finish_reason is not None:
             reason = "stop" if response.finish_reason == "stop" else "length"
             steps.append(EndStep(sequence.task, reason, sequence.detokenizer.flush()))
             self._forget(sequence)
         return steps
 
-    def _describe_token(self, sequence: Sequence, response: GenerationBatch.Response) -> TokenStep | FaultStep:
-        logprob = None
+    def _look_at(self, sequence: Sequence, response: GenerationBatch.Response) -> NDArray[np.float32] | None:
+        """Give the log probabilities where that costs nothing, or where somebody asked."""
         if sequence.top_logprobs is not None or response.logprobs.dtype == mx.float32:
-            logprobs = view(response.logprobs)
-            if np.isnan(logprobs[response.token]):
-                return FaultStep(sequence.task, "the model computed NaN: its weights are damaged or overflow")
-            if sequence.top_logprobs is not None:
-                logprob = describe(response.token, logprobs, sequence.top_logprobs, self._words)
-        return TokenStep(sequence.task, sequence.detokenizer.add(response.token), response.token, logprob)
+            return view(response.logprobs)
+        return None
+
+    def _describe_token(self, sequence: Sequence, token: int, logprobs: NDArray[np.float32] | None) -> TokenStep:
+        logprob = None
+        if logprobs is not None and sequence.top_logprobs is not None:
+            logprob = describe(token, logprobs, sequence.top_logprobs, self._words)
+        return TokenStep(sequence.task, sequence.detokenizer.add(token), token, logprob)
 
     def _forget(self, sequence: Sequence) -> None:
         del self._by_uid[sequence.uid]

@@ -4,14 +4,13 @@ Imports MLX only in `load`, after the process was prepared for it. Conforms to `
 """
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
-from exo.runners.blas import THREADS_VARIABLE, load_blas
+from exo.runners.blas import THREADS_VARIABLE, load_blas_once
 from exo.runners.engines.engine import LoadProgress, Markers, Prompt, Step
 from exo.streams.ids import TaskId
 from exo.streams.pipe import EngineOptions, Start
@@ -73,7 +72,7 @@ class MlxEngine:
         backend = detect_backend()
         loaded = load_model(self._path, backend, options=self._options, on_progress=on_progress)
         self._context_length = min(self._context_length or loaded.context_length, loaded.context_length)
-        self._language = Language(loaded.tokenizer, self._context_length, vocabulary_size=loaded.vocabulary_size)
+        self._language = Language(loaded.tokenizer, loaded.vocabulary_size)
         self._batch = Batch(loaded.model, self._language, backend, options=self._options, defaults=self._card.sampling)
         mx.reset_peak_memory()
         self._measure_peak = mx.get_peak_memory
@@ -114,15 +113,15 @@ class MlxEngine:
 
 
 def prepare_process(options: EngineOptions) -> None:
-    """Set what MLX and transformers read while they are imported; a no-op once MLX is there."""
-    if "mlx.core" in sys.modules:
-        return
+    """Set what MLX and transformers read while they are imported."""
     os.environ.setdefault(THREADS_VARIABLE, str(options.blas_threads))
     # A runner loads local folders only; a look at the hub would hang without a network.
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    blas = load_blas()
+    blas = load_blas_once()
+    if blas is None:
+        return
     if blas.fast:
         log.info("matrix library", name=blas.name, path=blas.path, threads=blas.threads)
     else:

@@ -15,10 +15,9 @@ from exo.streams.requests import GenerationRequest
 
 
 class Language:
-    """Renders and tokenises requests; thread-safe."""
+    """Renders and tokenises requests, of whatever length: the reception judges that. Thread-safe."""
 
-    def __init__(self, tokenizer: TokenizerWrapper, context_length: int, *, vocabulary_size: int) -> None:
-        self._context_length = context_length
+    def __init__(self, tokenizer: TokenizerWrapper, vocabulary_size: int) -> None:
         self._vocabulary_size = vocabulary_size
         self._encode = _choose_encoder(tokenizer)
         self._template = ChatTemplate(_choose_renderer(tokenizer))
@@ -48,9 +47,6 @@ class Language:
     def _check(self, request: GenerationRequest, length: int) -> None:
         if length == 0:
             raise RequestRefusedError(Code.INVALID_REQUEST, "the prompt is empty")
-        if length >= self._context_length:
-            message = f"the prompt has {length} tokens; prompt and answer together may have {self._context_length} here"
-            raise RequestRefusedError(Code.CONTEXT_LENGTH_EXCEEDED, message)
         strange = [token for token in request.sampling.logit_bias if not 0 <= token < self._vocabulary_size]
         if strange:
             message = f"logit_bias names token {strange[0]}; this model's tokens are 0 to {self._vocabulary_size - 1}"
