@@ -84,6 +84,8 @@ class FakeCluster:
 
     def __init__(self, *, script: Script | None = None, running: Sequence[ModelId] = (MODEL,)) -> None:
         self.bus = MemoryBus()
+        self.gateway_bus = MemoryBus(self.bus.server)
+        """The gateway's own connection: tests cut it without hurting the rest."""
         self.states = Projection(self.bus)
         self.script = script or say_hello
         self.catalog = Catalog((card_of(MODEL), card_of(OTHER)), aliases={"starter": MODEL})
@@ -96,6 +98,7 @@ class FakeCluster:
         self._group: asyncio.TaskGroup | None = None
         self._events = 0
         self._answers: dict[TaskId, asyncio.Task[None]] = {}
+        self._placing: list[asyncio.Task[None]] = []
 
     # The ports that services fulfil.
 
@@ -166,7 +169,7 @@ class FakeCluster:
             case c.PlaceInstance(model=model, instance=identifier):
                 instance = instance_of(model, identifier=identifier)
                 assert self._group is not None
-                self._group.create_task(self.place(instance, cause=cause))
+                self._placing.append(self._group.create_task(self.place(instance, cause=cause)))
             case c.CreateInstance(instance=instance):
                 await self.place(instance, cause=cause)
             case c.DeleteInstance(instance=identifier, reason=reason):
@@ -236,11 +239,11 @@ class FakeCluster:
             try:
                 yield self
             finally:
-                for task in (*keepers, *self._answers.values()):
+                for task in (*keepers, *self._answers.values(), *self._placing):
                     task.cancel()
 
     def app(self, **settings: Any) -> Any:
         """Give an app in front of this cluster."""
         ports = GatewayPorts(states=self.states, gauges=self, placer=self, catalog=self.catalog)
         node = NodeIdentity(id=NODE, boot=BOOT, name="test", version="0.0.1")
-        return create_app(self.bus, ports, node=node, settings=GatewaySettings(**settings))
+        return create_app(self.gateway_bus, ports, node=node, settings=GatewaySettings(**settings))

@@ -1,5 +1,6 @@
 """Helpers of the gateway's tests: one body that works, and streams read to their end."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
@@ -25,7 +26,14 @@ async def read_stream(client: Client, body: dict[str, Any], **headers: str) -> t
     return stream, "\n".join(lines) + "\n"
 
 
-async def until(condition: Callable[[], bool], *, turn: Callable[[], Awaitable[object]], within: float = 10) -> None:
+async def pause() -> None:
+    """Let others run for a moment."""
+    await asyncio.sleep(0.01)
+
+
+async def until(
+    condition: Callable[[], bool], *, turn: Callable[[], Awaitable[object]] = pause, within: float = 10
+) -> None:
     """Take turns until a condition holds; fails after `within` seconds."""
     deadline = monotonic() + within
     while not condition():

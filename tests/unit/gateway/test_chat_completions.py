@@ -275,8 +275,8 @@ async def test_a_master_that_does_not_answer_is_503(cluster: FakeCluster, servin
 
 
 async def test_a_lost_broker_is_503(cluster: FakeCluster, client: Client) -> None:
-    cluster.bus.disconnect()
+    cluster.gateway_bus.disconnect()
     response = await client.post("/v1/chat/completions", json=BODY)
-    cluster.bus.reconnect()
+    cluster.gateway_bus.reconnect()
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "broker_unavailable"

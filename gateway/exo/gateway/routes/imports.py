@@ -147,7 +147,7 @@ async def _follow_import(gateway: Gateway, order: ImportModel) -> AsyncGenerator
     work.add_done_callback(lambda _: gauges.put_nowait(None))
     try:
         while (gauge := await gauges.get()) is not None:
-            yield _event({"type": "progress", **msgspec.to_builtins(gauge)})
+            yield _event({**msgspec.to_builtins(gauge), "type": "progress"})
         try:
             yield _event({"type": "complete", "model": await work})
         except GatewayError as error:
