@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.replay import measure_replay
+from bench.replay import measure_replay, rejection
 from bench.target import Result
 from exo.streams import codec
 from exo.streams.apply import apply
 from exo.streams.chunks import Text
-from exo.streams.events import CommandRejected, Envelope, Recorded
-from exo.streams.ids import BootId, CommandId, NodeId
+from exo.streams.events import Recorded
 from exo.streams.state import State
 
 REPEATS = 20_000
@@ -31,20 +30,6 @@ def _microseconds(step: Callable[[], object]) -> float:
     for _ in range(REPEATS):
         step()
     return (time.perf_counter() - started) / REPEATS * 1e6
-
-
-def rejection(number: int) -> Envelope:
-    """Build an event of the most frequent size."""
-    command = CommandId(f"command-{number}")
-    return Envelope(
-        id=f"event-{number}",
-        at=number,
-        actor=NodeId("node"),
-        boot=BootId("boot"),
-        epoch=1,
-        cause=command,
-        event=CommandRejected(command=command, code="model_not_running", reason="place it first"),
-    )
 
 
 def _measure_steps() -> list[Result]:

@@ -1,10 +1,13 @@
 """Run the scenarios and print each target with its value and PASS or MISS: `python -m bench.report [SCENARIO]...`."""
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
+
+import structlog
 
 from bench.target import Result
 
@@ -16,6 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench/report", description=__doc__)
     parser.add_argument("scenario", nargs="*", choices=[*SCENARIOS, []], help="all when none is named")
     chosen: list[str] = parser.parse_args().scenario or list(SCENARIOS)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     results: list[Result] = []
     for name in chosen:
         run: Callable[[], list[Result]] = import_module(f"bench.{name}").run
