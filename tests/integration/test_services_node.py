@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -39,11 +40,15 @@ def runner_pid(cluster: Cluster) -> int:
     return pid
 
 
+async def broken(cluster: Cluster) -> None:
+    """Wait until the failure of the runner is known."""
+    await cluster.wait(lambda state: not any(isinstance(runner.status, Ready) for runner in state.runners.values()))
+
+
 async def gone(pid: int) -> None:
     """Wait until a process has ended."""
-    async with asyncio.timeout(10):
-        while psutil.pid_exists(pid):
-            await asyncio.sleep(0.01)
+    with suppress(psutil.NoSuchProcess):
+        await asyncio.to_thread(psutil.Process(pid).wait, 10)
 
 
 async def test_a_request_is_answered_from_command_to_finished_fact(tmp_path: Path) -> None:
@@ -115,6 +120,7 @@ async def test_a_killed_runner_ends_its_requests_and_comes_back(tmp_path: Path) 
         await cluster.wait(lambda state: not state.tasks)
         outcomes = {ended.code for _, ended in cluster.state.ended_tasks.items()}
         assert outcomes == {Code.RUNNER_FAILED}
+        await broken(cluster)
         await cluster.ready(instance)
         again = await cluster.submit("[[say:back]]")
         await again.end()
@@ -146,6 +152,7 @@ async def test_a_crash_that_a_request_causes_leaves_the_others_a_runner(tmp_path
         instance = await cluster.place()
         answer = await cluster.submit("[[say:one two three four five six seven eight]]")
         assert isinstance(await answer.end(), Failed)
+        await broken(cluster)
         await cluster.ready(instance)
         short = await cluster.submit("[[say:ok]]")
         assert isinstance(await short.end(), Done)
@@ -161,6 +168,7 @@ async def test_a_runner_that_gives_no_sign_of_life_is_killed(tmp_path: Path, mon
         end = await answer.end()
         assert isinstance(end, Failed)
         assert "no sign of life" in end.message
+        await broken(cluster)
         await cluster.ready(instance)
 
 

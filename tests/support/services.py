@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from exo.broker.bus import Bus
 from exo.services.node import NodeServices
@@ -47,6 +47,7 @@ from exo.streams.tasks import TaskRecord
 from exo.streams.telemetry import MemoryGauge
 from exo.streams.views import is_ready
 
+T = TypeVar("T")
 NODE, BOOT = NodeId("node-a"), BootId("boot-1")
 NOW = 1_700_000_000_000
 GB = 1_000_000_000
@@ -153,6 +154,17 @@ def make_settings(directory: Path, **changes: Any) -> NodeSettings:
         **changes,
     }
     return NodeSettings(**values)
+
+
+async def eventually(probe: Callable[[], Awaitable[T]], *, what: str) -> T:
+    """Ask again and again until the answer is true, give it; fails after 10 s."""
+    deadline = time.monotonic() + 10
+    answer = await probe()
+    while not answer:
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        await asyncio.sleep(0.005)
+        answer = await probe()
+    return answer
 
 
 class Cluster:

@@ -118,11 +118,17 @@ class Supervisor:
         finally:
             self._process, self.beat = None, None
             self._alive = False
-        if failure is not None:
-            # Before anything is awaited, so that no further request is given to it.
-            self._status = failure
-        await self._end_tasks(failure)
-        if failure is not None:
+        if failure is None:
+            await self._end_tasks(Code.INSTANCE_REMOVED, "the model was stopped")
+            return
+        # Before anything is awaited, so that no further request is given to it.
+        self._status = failure
+        if failure.retry_at:
+            # Told first, so that whoever asks again is not sent here.
+            self._on_status(self.shard, failure)
+        await self._end_tasks(failure.code, failure.message)
+        if not failure.retry_at:
+            # Told last: the master removes the instance, which would end its requests with another code.
             self._on_status(self.shard, failure)
 
     def begin_task(self, task: TaskRecord) -> None:
@@ -319,10 +325,8 @@ class Supervisor:
             retry_at=retry_time(self._attempt, most=most, now=self._clock.now()),
         )
 
-    async def _end_tasks(self, failure: Failed | None) -> None:
+    async def _end_tasks(self, code: str, message: str) -> None:
         """End every request that the process left behind."""
-        code = failure.code if failure else Code.INSTANCE_REMOVED
-        message = failure.message if failure else "the model was stopped"
         for task, attempt in list(self._tasks.items()):
             await self.end_task(task, attempt=attempt, code=code, message=message)
         for call in self._calls.values():

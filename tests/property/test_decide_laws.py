@@ -1,0 +1,122 @@
+"""Laws of the pure deciders, for any mix of commands and facts."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exo.services.catalog.service import Catalog
+from exo.services.master.decide import Circumstances, decide
+from exo.services.master.sweep import sweep
+from exo.services.worker.actions import DispatchTask, StartRunner, StopRunner
+from exo.services.worker.plan import Local, LocalRunner, plan
+from exo.streams import commands as c
+from exo.streams import events as e
+from exo.streams.codec import decode_event, encode
+from exo.streams.ids import BootId, CommandId, InstanceId, ModelId, TaskId
+from exo.streams.instances import Failed, Ready, Starting
+from exo.streams.state import State
+from support.services import BOOT, NODE, NOW, fold, joined_state, make_card, make_facts, make_memory
+
+CARDS = (make_card(), make_card("exo/scripted", architecture="scripted"))
+CATALOG = Catalog(CARDS)
+MODELS = st.sampled_from([ModelId("org/small"), ModelId("exo/scripted"), ModelId("small"), ModelId("nope")])
+INSTANCES = st.sampled_from([InstanceId(f"i-{number}") for number in range(3)])
+TASKS = st.sampled_from([TaskId(f"t-{number}") for number in range(4)])
+BOOTS = st.sampled_from([BOOT, BootId("boot-2")])
+STATUSES = st.sampled_from(
+    [Starting(), Ready(), Failed(code="x", message="y"), Failed(code="x", message="y", retry_at=NOW + 1)]
+)
+BASE = {"command_id": CommandId("replaced"), "issued_at": NOW}
+
+COMMANDS = st.one_of(
+    st.builds(lambda i, m: c.PlaceInstance(instance=i, model=m, **BASE), INSTANCES, MODELS),
+    st.builds(lambda i: c.DeleteInstance(instance=i, **BASE), INSTANCES),
+    st.builds(
+        lambda t, m, d: c.SubmitTask(task=t, model=m, size=1, gateway=NODE, gateway_boot=BOOT, on_disconnect=d, **BASE),
+        TASKS,
+        MODELS,
+        st.sampled_from(["cancel", "continue"]),
+    ),
+    st.builds(lambda t: c.CancelTask(task=t, **BASE), TASKS),
+    st.builds(lambda m: c.DeleteModelCard(model=m, **BASE), MODELS),
+)
+FACTS = st.one_of(
+    st.builds(lambda b: (e.NodeJoined(node=NODE, facts=make_facts()), b), BOOTS),
+    st.builds(lambda b: (e.NodeLeft(node=NODE), b), BOOTS),
+    st.builds(
+        lambda i, s, b: (e.RunnerStatusChanged(node=NODE, runner=f"{i}-0", status=s), b),  # pyright: ignore[reportArgumentType]
+        INSTANCES,
+        STATUSES,
+        BOOTS,
+    ),
+)
+STEPS = st.lists(st.one_of(COMMANDS, FACTS), max_size=30)
+
+
+def play(steps: list[c.Command | tuple[e.Fact, BootId]]) -> tuple[State, list[tuple[CommandId, e.Decision]]]:
+    state, decisions = joined_state(held=CARDS), list[tuple[CommandId, e.Decision]]()
+    for number, step in enumerate(steps):
+        if isinstance(step, tuple):
+            state = fold(state, step[0], boot=step[1])
+            continue
+        cause = CommandId(f"c-{number}")
+        decision = decide(step, Circumstances(state, {NODE: make_memory()}, CATALOG, NOW))
+        decisions.append((cause, decision))
+        state = fold(state, decision, cause=cause)
+    return state, decisions
+
+
+@given(STEPS)
+def test_every_command_leaves_a_receipt(steps: list[c.Command | tuple[e.Fact, BootId]]) -> None:
+    state, decisions = play(steps)
+    for cause, decision in decisions:
+        receipt = state.receipts.get(cause)
+        assert receipt is not None
+        assert (receipt.outcome == "rejected") == isinstance(decision, e.CommandRejected)
+
+
+@given(STEPS)
+def test_every_decision_can_be_written_and_read(steps: list[c.Command | tuple[e.Fact, BootId]]) -> None:
+    _, decisions = play(steps)
+    for cause, decision in decisions:
+        assert e.subject_of_event(decision).startswith("exo.events.master.")
+        envelope = e.Envelope(id="x", at=NOW, actor=NODE, boot=BOOT, epoch=1, cause=cause, event=decision)
+        assert decode_event(encode(envelope), sequence=1).envelope == envelope
+
+
+@given(STEPS)
+def test_sweeping_ends_and_leaves_only_what_can_go_on(steps: list[c.Command | tuple[e.Fact, BootId]]) -> None:
+    state, _ = play(steps)
+    for _ in range(40):
+        decision = next(sweep(state, absent={}, now=NOW), None)
+        if decision is None:
+            break
+        state = fold(state, decision)
+    assert next(sweep(state, absent={}, now=NOW), None) is None
+    node = state.nodes[NODE]
+    for task in state.tasks.values():
+        assert task.boot == node.boot
+        assert node.online
+        assert task.instance in state.instances
+
+
+@given(STEPS)
+def test_a_plan_that_was_performed_has_nothing_left_to_do(steps: list[c.Command | tuple[e.Fact, BootId]]) -> None:
+    state, _ = play(steps)
+    boot = state.nodes[NODE].boot
+    runners: dict[str, LocalRunner] = {"gone": LocalRunner(id="gone", status=Ready(), alive=True)}  # pyright: ignore[reportAssignmentType,reportArgumentType]
+    known: set[TaskId] = set()
+    for _ in range(3):
+        local = Local(node=NODE, boot=boot, now=NOW, runners=runners, known_tasks=known)  # pyright: ignore[reportArgumentType]
+        actions = plan(state, local)
+        for action in actions:
+            if isinstance(action, StartRunner):
+                assert action.shard.runner not in runners
+                runners[action.shard.runner] = LocalRunner(id=action.shard.runner, status=Ready(), alive=True)
+            elif isinstance(action, StopRunner):
+                del runners[action.runner]
+            elif isinstance(action, DispatchTask):
+                assert action.task.id not in known
+                known.add(action.task.id)
+    assert actions == []
+    assert known == {task.id for task in state.tasks.values() if task.boot == boot}
+    assert set(runners) == set(state.runners)

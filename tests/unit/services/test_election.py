@@ -1,0 +1,259 @@
+"""Who rules, for how long, and what ends a reign."""
+
+import asyncio
+from typing import Self
+
+import pytest
+
+from exo.broker.bus import StreamInfo
+from exo.broker.memory import MemoryBus
+from exo.services.clock import FakeClock, SystemClock
+from exo.services.master.election import KEY, Election
+from exo.services.master.presence import PresenceWatch
+from exo.services.master.reign import DeposedError, Reign
+from exo.services.projection import Projection
+from exo.services.snapshots.service import Snapshots
+from exo.services.snapshots.store import load_snapshot
+from exo.streams import events as e
+from exo.streams.codec import decode_event
+from exo.streams.ids import BootId, CommandId, NodeId, TaskId
+from exo.streams.layout import EVENTS, LEASE, LEASE_TTL, NODES
+from support.services import BOOT, NODE, eventually, joined_state
+
+OTHER = NodeId("node-b")
+CANCELLED = e.TaskCancelled(task=TaskId("t"), reason="x")
+
+
+class Candidate:
+    """An election whose rule only counts."""
+
+    def __init__(self, bus: MemoryBus, node: NodeId) -> None:
+        self.bus, self.clock = bus, FakeClock()
+        self.reigns = 0
+        self.ruling = False
+        self.error: Exception | None = None
+        self.election = Election(bus, node=node, boot=BOOT, clock=self.clock, rule=self._rule)
+        self.task = asyncio.create_task(self.election.run())
+
+    async def _rule(self) -> None:
+        self.reigns += 1
+        self.ruling = True
+        try:
+            if self.error is not None:
+                raise self.error
+            await asyncio.Event().wait()
+        finally:
+            self.ruling = False
+
+    async def advance(self, seconds: float) -> None:
+        await self.clock.advance(seconds)
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def test_the_first_candidate_rules_and_the_second_waits() -> None:
+    bus = MemoryBus()
+    first, second = Candidate(bus, NODE), Candidate(bus, OTHER)
+    await first.advance(5)
+    await second.advance(5)
+    assert (first.ruling, second.ruling) == (True, False)
+    await first.stop()
+    await first.election.resign()
+    await second.advance(1)
+    assert second.ruling
+    await second.stop()
+
+
+async def test_a_lease_that_is_not_renewed_passes_on() -> None:
+    bus = MemoryBus()
+    first, second = Candidate(bus, NODE), Candidate(bus, OTHER)
+    await first.advance(0)
+    await second.advance(0)
+    assert first.ruling
+    bus.server.advance(LEASE_TTL + 1)
+    await second.advance(1)
+    assert second.ruling
+    await first.advance(1)
+    assert not first.ruling
+    await first.stop()
+    await second.stop()
+
+
+async def test_a_broker_that_forgot_the_lease_does_not_end_the_reign() -> None:
+    bus = MemoryBus()
+    first = Candidate(bus, NODE)
+    await first.advance(0)
+    bus.server.lose_memory()
+    await first.advance(3)
+    assert (first.ruling, first.reigns) == (True, 1)
+    assert await bus.get(LEASE.name, KEY) is not None
+    await first.stop()
+
+
+async def test_a_master_without_a_broker_stops_ruling_when_its_lease_must_have_ended() -> None:
+    bus = MemoryBus()
+    first = Candidate(bus, NODE)
+    await first.advance(0)
+    bus.disconnect()
+    await first.advance(LEASE_TTL - 0.5)
+    assert first.ruling
+    await first.advance(2)
+    assert not first.ruling
+    await first.stop()
+
+
+async def test_a_deposed_master_stands_again() -> None:
+    first = Candidate(MemoryBus(), NODE)
+    first.error = DeposedError("somebody else")
+    await first.advance(0)
+    assert (first.reigns, first.ruling) == (1, False)
+    first.error = None
+    await first.advance(1)
+    assert (first.reigns, first.ruling) == (2, True)
+    await first.stop()
+
+
+async def test_an_error_of_the_rule_is_not_hidden() -> None:
+    first = Candidate(MemoryBus(), NODE)
+    first.error = ValueError("a bug")
+    await first.advance(0)
+    with pytest.raises(ValueError, match="a bug"):
+        await first.task
+
+
+class Throne:
+    """A log with one projection, on which reigns begin."""
+
+    def __init__(self) -> None:
+        self.bus = MemoryBus()
+        self.projection = Projection(self.bus)
+
+    async def __aenter__(self) -> Self:
+        self.task = asyncio.create_task(self.projection.run())
+        await self.projection.caught_up(timeout=5)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+
+    async def begin(self, node: NodeId = NODE) -> Reign:
+        reign = Reign(self.bus, self.projection, clock=SystemClock(), node=node, boot=BootId(f"boot-{node}"))
+        await reign.begin()
+        return reign
+
+
+async def test_each_reign_has_an_epoch_of_its_own_in_one_session() -> None:
+    async with Throne() as throne:
+        first = await throne.begin()
+        second = await throne.begin(OTHER)
+        assert (first.epoch, second.epoch) == (1, 2)
+        assert first.session == second.session != ""
+        assert throne.projection.state.master == OTHER
+
+
+async def test_a_deposed_master_cannot_write() -> None:
+    async with Throne() as throne:
+        first = await throne.begin()
+        await throne.begin(OTHER)
+        before = (await throne.bus.stream_info(EVENTS.name)).last_sequence
+        with pytest.raises(DeposedError):
+            async with first.turn():
+                await first.write(CANCELLED)
+        assert (await throne.bus.stream_info(EVENTS.name)).last_sequence == before
+        with pytest.raises(DeposedError):
+            await first.renew()
+
+
+async def test_two_masters_at_once_become_one() -> None:
+    async with Throne() as throne:
+        results = await asyncio.gather(throne.begin(), throne.begin(OTHER), return_exceptions=True)
+        lost = [result for result in results if isinstance(result, DeposedError)]
+        ruling = [result for result in results if isinstance(result, Reign)]
+        assert ruling
+        # Whoever was first by a hair is deposed by the second, or the second could not begin.
+        newest = max(ruling, key=lambda reign: reign.epoch)
+        async with newest.turn():
+            await newest.write(CANCELLED)
+        for reign in ruling:
+            if reign is not newest:
+                with pytest.raises(DeposedError):
+                    async with reign.turn():
+                        await reign.write(CANCELLED)
+        assert len(lost) + len(ruling) == 2
+
+
+async def test_a_decision_is_folded_before_the_next_turn() -> None:
+    async with Throne() as throne:
+        reign = await throne.begin()
+
+        async def decide(number: int) -> int:
+            async with reign.turn() as state:
+                seen = len(state.ended_tasks)
+                await reign.write(
+                    e.TaskCancelled(task=TaskId(f"t-{number}"), reason=""), cause=CommandId(f"c-{number}")
+                )
+                return seen
+
+        assert await asyncio.gather(*(decide(number) for number in range(20))) == list(range(20))
+        receipt = throne.projection.state.receipts.get(CommandId("c-7"))
+        assert receipt is not None
+        assert receipt.outcome == "accepted"
+
+
+async def test_the_log_is_cut_behind_a_snapshot_and_the_fence_stands() -> None:
+    async with Throne() as throne:
+        reign = await throne.begin()
+        snapshots = Snapshots(throne.bus, projection=throne.projection, every=50, kept=10)
+        watching = asyncio.create_task(snapshots.run(reign))
+        for number in range(100):
+            async with reign.turn():
+                await reign.write(e.TaskCancelled(task=TaskId(f"t-{number}"), reason=""))
+
+        async def find_cut() -> StreamInfo | None:
+            info = await throne.bus.stream_info(EVENTS.name)
+            return info if info.first_sequence > 1 else None
+
+        info = await eventually(find_cut, what="a shorter log")
+        watching.cancel()
+        snapshot = await load_snapshot(throne.bus)
+        assert snapshot is not None
+        assert info is not None
+        assert info.first_sequence - 1 <= snapshot.applied
+        assert reign.epoch_sequence >= info.first_sequence
+        assert reign.epoch == 1
+        async with reign.turn():
+            await reign.write(CANCELLED)
+        fresh = Projection(throne.bus)
+        task = asyncio.create_task(fresh.run())
+        await fresh.caught_up(timeout=5)
+        await throne.projection.wait(lambda state: state.applied >= fresh.state.applied, timeout=5)
+        assert fresh.state == throne.projection.state
+        task.cancel()
+
+
+async def test_the_epoch_record_tells_what_it_begins_on() -> None:
+    async with Throne() as throne:
+        await throne.begin()
+        (message,) = await throne.bus.read(EVENTS.name, "exo.events.epoch")
+        envelope = decode_event(message.payload, sequence=1).envelope
+        assert envelope is not None
+        assert isinstance(envelope.event, e.EpochStarted)
+        assert (envelope.event.base, len(envelope.event.state_hash)) == (0, 64)
+
+
+async def test_absence_is_counted_from_when_it_is_first_seen() -> None:
+    bus, clock = MemoryBus(), FakeClock()
+    watch, state = PresenceWatch(bus, clock=clock), joined_state()
+    assert await watch.look(state) == {NODE: 0}
+    await clock.advance(7)
+    assert await watch.look(state) == {NODE: 7}
+    await bus.put(NODES.name, NODE, b"here", ttl=10)
+    assert await watch.look(state) == {}
+    await bus.delete(NODES.name, NODE)
+    await clock.advance(1)
+    assert await watch.look(state) == {NODE: 0}
+    await clock.advance(1)
+    watch.forget()
+    assert await watch.look(state) == {NODE: 0}
