@@ -114,7 +114,6 @@ export interface ChatFrame {
     delta: {
       content?: string | null;
       reasoning_content?: string | null;
-      tool_calls?: { index: number; function?: { name?: string; arguments?: string } }[];
     };
     finish_reason?: string | null;
   }[];

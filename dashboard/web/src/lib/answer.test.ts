@@ -19,24 +19,10 @@ it("joins reasoning and text, and reads the end and the usage", () => {
   expect(answer).toEqual({
     content: "Hello",
     reasoning: "hm",
-    toolCalls: [],
     finishReason: "stop",
     completionTokens: 7,
     error: null,
   });
-});
-
-it("joins the pieces of several tool calls", () => {
-  const answer = fold(
-    { choices: [{ delta: { tool_calls: [{ index: 0, function: { name: "now", arguments: "" } }] } }] },
-    { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: '{"a":' } }] } }] },
-    { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: "1}" } }] } }] },
-    { choices: [{ delta: { tool_calls: [{ index: 1, function: { name: "then" } }] } }] },
-  );
-  expect(answer.toolCalls).toEqual([
-    { name: "now", arguments: '{"a":1}' },
-    { name: "then", arguments: "" },
-  ]);
 });
 
 it("keeps what came before an error", () => {

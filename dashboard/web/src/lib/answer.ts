@@ -2,15 +2,9 @@
 import type { Failure } from "../api/client";
 import type { ChatFrame } from "../api/types";
 
-export interface ToolCall {
-  name: string;
-  arguments: string;
-}
-
 export interface Answer {
   content: string;
   reasoning: string;
-  toolCalls: ToolCall[];
   finishReason: string | null;
   completionTokens: number | null;
   error: Failure | null;
@@ -20,7 +14,6 @@ export function emptyAnswer(): Answer {
   return {
     content: "",
     reasoning: "",
-    toolCalls: [],
     finishReason: null,
     completionTokens: null,
     error: null,
@@ -29,19 +22,7 @@ export function emptyAnswer(): Answer {
 
 /** True once the model has said anything, which is what time to first token measures. */
 export function hasOutput(answer: Answer): boolean {
-  return answer.content !== "" || answer.reasoning !== "" || answer.toolCalls.length > 0;
-}
-
-type ToolDelta = NonNullable<NonNullable<ChatFrame["choices"]>[number]["delta"]["tool_calls"]>[number];
-
-function addToolDelta(calls: ToolCall[], delta: ToolDelta): ToolCall[] {
-  const known = calls[delta.index] ?? { name: "", arguments: "" };
-  const next = [...calls];
-  next[delta.index] = {
-    name: known.name + (delta.function?.name ?? ""),
-    arguments: known.arguments + (delta.function?.arguments ?? ""),
-  };
-  return next;
+  return answer.content !== "" || answer.reasoning !== "";
 }
 
 /** Folds one frame in. An error keeps what came before it: half an answer is still worth reading. */
@@ -56,7 +37,6 @@ export function foldFrame(answer: Answer, frame: ChatFrame): Answer {
     ...answer,
     content: answer.content + (delta?.content ?? ""),
     reasoning: answer.reasoning + (delta?.reasoning_content ?? ""),
-    toolCalls: (delta?.tool_calls ?? []).reduce(addToolDelta, answer.toolCalls),
     finishReason: choice?.finish_reason ?? answer.finishReason,
     completionTokens: frame.usage?.completion_tokens ?? answer.completionTokens,
   };
