@@ -37,16 +37,21 @@ def _tail(stream: BinaryIO, count: int) -> list[str]:
 def follow(file: Path, *, pause: Callable[[], None] = lambda: time.sleep(_POLL)) -> Iterator[str]:
     """Give lines as they are written from now on, over rotations too; ends when `pause` raises."""
     stream, rest = _open_at_end(file), b""
-    while True:
-        block = stream.read(_BLOCK) if stream else b""
-        if block:
-            *lines, rest = (rest + block).split(b"\n")
-            yield from (line.decode(errors="replace") for line in lines)
-            continue
-        if _has_moved(stream, file):
-            stream, rest = file.open("rb"), b""
-            continue
-        pause()
+    try:
+        while True:
+            block = stream.read(_BLOCK) if stream else b""
+            if block:
+                *lines, rest = (rest + block).split(b"\n")
+                yield from (line.decode(errors="replace") for line in lines)
+            elif _has_moved(stream, file):
+                if stream:
+                    stream.close()
+                stream, rest = file.open("rb"), b""
+            else:
+                pause()
+    finally:
+        if stream:
+            stream.close()
 
 
 def _open_at_end(file: Path) -> BinaryIO | None:
@@ -66,7 +71,4 @@ def _has_moved(stream: BinaryIO | None, file: Path) -> bool:
         return False
     if stream is None:
         return True
-    if os.fstat(stream.fileno()).st_ino == named.st_ino:
-        return False
-    stream.close()
-    return True
+    return os.fstat(stream.fileno()).st_ino != named.st_ino

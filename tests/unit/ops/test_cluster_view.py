@@ -1,0 +1,112 @@
+"""What `exo ps` and `exo status` make of State."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from exo.ops.cluster_view import ClusterView, list_instances, list_nodes, list_removed, name_instances, summarize
+
+NOW = 1_000.0
+
+
+def make_view(**changes: Any) -> ClusterView:
+    card = {"model_id": "org/Small"}
+    shard = {"runner": "r1", "node": "n1", "rank": 0, "world_size": 1, "start_layer": 0, "end_layer": 2, "n_layers": 2}
+    facts = {"name": "desk", "version": "1", "memory_total": 10}
+    content: dict[str, Any] = {
+        "session": "s",
+        "epoch": 2,
+        "master": "n1",
+        "applied": 7,
+        "nodes": {
+            "n1": {"id": "n1", "boot": "b", "facts": facts, "online": True, "since": 940_000},
+            "n2": {
+                "id": "n2",
+                "boot": "b",
+                "facts": {**facts, "name": "attic"},
+                "online": False,
+                "since": 0,
+                "cause": "timed_out",
+            },
+        },
+        "instances": {
+            "i1": {
+                "id": "i1",
+                "model": card,
+                "sharding": "Pipeline",
+                "transport": "MlxRing",
+                "shards": [shard],
+                "context_length": 10,
+                "placed_at": 880_000,
+            }
+        },
+        "runners": {"r1": {"id": "r1", "instance": "i1", "node": "n1", "rank": 0, "status": {"type": "ready"}}},
+        "tasks": {},
+        "removed_instances": [
+            {"id": "i0", "model_id": "org/Old", "code": "runner_failed", "reason": "it died", "removed_at": 970_000}
+        ],
+        "telemetry": {
+            "n1": {
+                "memory": {"gauge": {"type": "memory", "total": 25_000_000_000, "available": 5_000_000_000},
+                           "interval": 2, "age": 1, "taken_at": 0},
+                "throughput": {"gauge": {"type": "throughput", "generated_tokens_per_second": 12.34,
+                                         "prompt_tokens_per_second": 0, "active_tasks": 1}, "interval": 2, "age": 1},
+                "processor": {"gauge": {"type": "processor", "utilization": 0.5, "cores": 4}, "interval": 2, "age": 90},
+            }
+        },
+        "a_key_of_a_newer_node": {},
+        **changes,
+    }  # fmt: skip
+    return msgspec.convert(content, ClusterView)
+
+
+def test_an_instance_is_a_row() -> None:
+    task = {
+        "id": "t", "command": "c", "model": "org/Small", "instance": "i1", "node": "n1", "boot": "b", "gateway": "n1",
+        "gateway_boot": "b",
+    }  # fmt: skip
+    rows = list_instances(make_view(tasks={"t": task}), now=NOW)
+    assert rows == [["org/Small", "ready", "1", "2m00s", "desk", "i1"]]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ({"type": "loading", "layers_loaded": 3, "total_layers": 30}, "loading 3/30"),
+        ({"type": "warming_up"}, "warming up"),
+        ({"type": "failed", "code": "runner_failed", "message": "out of memory", "attempt": 2},
+         "failed (attempt 2): out of memory"),
+    ],
+)  # fmt: skip
+def test_the_status_is_that_of_the_slowest_rank(status: dict[str, Any], text: str) -> None:
+    runner = {"id": "r1", "instance": "i1", "node": "n1", "rank": 0, "status": status}
+    assert list_instances(make_view(runners={"r1": runner}), now=NOW)[0][1] == text
+
+
+def test_an_instance_on_a_lost_node_is_not_ready() -> None:
+    runner = {"id": "r1", "instance": "i1", "node": "n2", "rank": 0, "status": {"type": "ready"}}
+    assert list_instances(make_view(runners={"r1": runner}), now=NOW)[0][1] == "node attic is offline"
+
+
+def test_an_old_gauge_is_not_shown_as_new() -> None:
+    desk, attic = list_nodes(make_view(), now=NOW)
+    assert desk == ["desk", "master", "5.0 GB of 25.0 GB", "-", "12.3", "1m00s", "n1"]
+    assert attic[:5] == ["attic", "offline (timed out)", "-", "-", "-"]
+
+
+def test_the_summary_counts() -> None:
+    assert summarize(make_view()) == [
+        "1 of 2 nodes online, 1 instances, 0 requests in flight, 12.3 tokens/s",
+        "session s, epoch 2, 7 events",
+    ]
+
+
+def test_a_removed_instance_keeps_its_reason() -> None:
+    assert list_removed(make_view(), now=NOW) == [["org/Old", "30s", "runner_failed", "it died"]]
+
+
+@pytest.mark.parametrize("name", ["i1", "org/Small", "org/small", "small"])
+def test_an_instance_is_found_by_any_of_its_names(name: str) -> None:
+    assert [instance.id for instance in name_instances(make_view(), name)] == ["i1"]
+    assert list(name_instances(make_view(), "mall")) == []
