@@ -1,7 +1,9 @@
 """Server-sent events: how frames look on the wire, and the response that writes them.
 
 `id:` of a frame is `<chunk>.<frame>`: the index of the chunk it came from and its number among the
-frames of that chunk, so that a stream can be continued behind any frame. Comments carry no id.
+frames of that chunk, so that a stream can be continued behind any frame. Comments carry no id and no
+blank line behind them: OpenAI's Python SDK takes a blank line after any `id:` for an event and fails
+on its empty data.
 """
 
 from collections.abc import Iterable
@@ -14,7 +16,7 @@ HEADERS: Final = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-KEEP_ALIVE: Final = b": keep-alive\n\n"
+KEEP_ALIVE: Final = b": keep-alive\n"
 DONE: Final = b"[DONE]"
 
 
@@ -53,7 +55,7 @@ def encode_frames(index: int, frames: Iterable[Frame], *, after: Position = BEGI
     for data, event, comment in frames:
         if comment:
             if index > after.chunk:
-                parts.append(b": %b\n\n" % data)
+                parts.append(b": %b\n" % data)
             continue
         if index > after.chunk or (index == after.chunk and number > after.frame):
             name = b"event: %b\n" % event if event else b""

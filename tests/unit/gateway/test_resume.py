@@ -15,8 +15,9 @@ from support.gateway import BODY, Client, read_stream, until
 
 
 def frames_of(text: str) -> list[str]:
-    """The frames with an id, as they came over the wire."""
-    return [frame for frame in text.split("\n\n") if frame.startswith("id: ")]
+    """The frames with an id, as they came over the wire but for comments."""
+    lines = [line for line in text.split("\n") if not line.startswith(":")]
+    return [frame for frame in "\n".join(lines).split("\n\n") if frame.startswith("id: ")]
 
 
 async def finished(cluster: FakeCluster, client: Client) -> tuple[str, list[str]]:
