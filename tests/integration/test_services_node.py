@@ -276,6 +276,21 @@ async def test_requests_may_end_while_the_node_stops(tmp_path: Path) -> None:
     assert ended.outcome == "finished"
 
 
+async def test_a_request_that_comes_while_the_node_stops_is_refused_at_once(tmp_path: Path) -> None:
+    async with Cluster(MemoryBus(), scripted(tmp_path, SLOW)) as cluster:
+        await cluster.place()
+        running = await cluster.submit("[[say:" + "word " * 60 + "]]")
+        await running.has(2)
+        stopping = asyncio.create_task(cluster.services.worker.stop(grace=10))
+        await asyncio.sleep(0)
+        late = await cluster.submit("[[say:late]]")
+        refused = await late.end()
+        assert isinstance(refused, Rejected)
+        assert refused.code == Code.NODE_RESTARTED
+        await stopping
+        assert isinstance(await running.end(), Done)
+
+
 async def test_a_request_without_a_body_is_refused(tmp_path: Path) -> None:
     async with Cluster(MemoryBus(), scripted(tmp_path)) as cluster:
         await cluster.place()

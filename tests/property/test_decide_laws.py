@@ -11,7 +11,7 @@ from exo.services.worker.plan import Local, LocalRunner, plan
 from exo.streams import commands as c
 from exo.streams import events as e
 from exo.streams.codec import decode_event, encode
-from exo.streams.ids import BootId, CommandId, InstanceId, ModelId, TaskId
+from exo.streams.ids import BootId, CommandId, InstanceId, ModelId, RunnerId, TaskId
 from exo.streams.instances import Failed, Ready, Starting
 from exo.streams.state import State
 from support.services import BOOT, NODE, NOW, fold, joined_state, make_card, make_facts, make_memory
@@ -25,30 +25,39 @@ BOOTS = st.sampled_from([BOOT, BootId("boot-2")])
 STATUSES = st.sampled_from(
     [Starting(), Ready(), Failed(code="x", message="y"), Failed(code="x", message="y", retry_at=NOW + 1)]
 )
-BASE = {"command_id": CommandId("replaced"), "issued_at": NOW}
+WHEN = {"command_id": st.just(CommandId("replaced")), "issued_at": st.just(NOW), "ttl": st.just(1000)}
 
-COMMANDS = st.one_of(
-    st.builds(lambda i, m: c.PlaceInstance(instance=i, model=m, **BASE), INSTANCES, MODELS),
-    st.builds(lambda i: c.DeleteInstance(instance=i, **BASE), INSTANCES),
-    st.builds(
-        lambda t, m, d: c.SubmitTask(task=t, model=m, size=1, gateway=NODE, gateway_boot=BOOT, on_disconnect=d, **BASE),
-        TASKS,
-        MODELS,
-        st.sampled_from(["cancel", "continue"]),
+
+def command(kind: type[c.Command], **fields: st.SearchStrategy[object]) -> st.SearchStrategy[c.Command]:
+    return st.builds(kind, **WHEN, **fields)
+
+
+COMMANDS: st.SearchStrategy[c.Command] = st.one_of(
+    command(c.PlaceInstance, instance=INSTANCES, model=MODELS),
+    command(c.DeleteInstance, instance=INSTANCES),
+    command(
+        c.SubmitTask,
+        task=TASKS,
+        model=MODELS,
+        size=st.just(1),
+        gateway=st.just(NODE),
+        gateway_boot=st.just(BOOT),
+        on_disconnect=st.sampled_from(["cancel", "continue"]),
     ),
-    st.builds(lambda t: c.CancelTask(task=t, **BASE), TASKS),
-    st.builds(lambda m: c.DeleteModelCard(model=m, **BASE), MODELS),
+    command(c.CancelTask, task=TASKS),
+    command(c.DeleteModelCard, model=MODELS),
 )
-FACTS = st.one_of(
-    st.builds(lambda b: (e.NodeJoined(node=NODE, facts=make_facts()), b), BOOTS),
-    st.builds(lambda b: (e.NodeLeft(node=NODE), b), BOOTS),
+HAPPENED: st.SearchStrategy[e.Fact] = st.one_of(
+    st.just(e.NodeJoined(node=NODE, facts=make_facts())),
+    st.just(e.NodeLeft(node=NODE)),
     st.builds(
-        lambda i, s, b: (e.RunnerStatusChanged(node=NODE, runner=f"{i}-0", status=s), b),  # pyright: ignore[reportArgumentType]
-        INSTANCES,
-        STATUSES,
-        BOOTS,
+        e.RunnerStatusChanged,
+        node=st.just(NODE),
+        runner=INSTANCES.map(lambda instance: RunnerId(f"{instance}-0")),
+        status=STATUSES,
     ),
 )
+FACTS = st.tuples(HAPPENED, BOOTS)
 STEPS = st.lists(st.one_of(COMMANDS, FACTS), max_size=30)
 
 
@@ -103,12 +112,15 @@ def test_sweeping_ends_and_leaves_only_what_can_go_on(steps: list[c.Command | tu
 def test_a_plan_that_was_performed_has_nothing_left_to_do(steps: list[c.Command | tuple[e.Fact, BootId]]) -> None:
     state, _ = play(steps)
     boot = state.nodes[NODE].boot
-    runners: dict[str, LocalRunner] = {"gone": LocalRunner(id="gone", status=Ready(), alive=True)}  # pyright: ignore[reportAssignmentType,reportArgumentType]
+    gone = LocalRunner(id=RunnerId("gone"), status=Ready(), alive=True)
+    runners = {gone.id: gone}
     known: set[TaskId] = set()
+
+    def look() -> Local:
+        return Local(node=NODE, boot=boot, now=NOW, runners=dict(runners), known_tasks=frozenset(known))
+
     for _ in range(3):
-        local = Local(node=NODE, boot=boot, now=NOW, runners=runners, known_tasks=known)  # pyright: ignore[reportArgumentType]
-        actions = plan(state, local)
-        for action in actions:
+        for action in plan(state, look()):
             if isinstance(action, StartRunner):
                 assert action.shard.runner not in runners
                 runners[action.shard.runner] = LocalRunner(id=action.shard.runner, status=Ready(), alive=True)
@@ -117,6 +129,6 @@ def test_a_plan_that_was_performed_has_nothing_left_to_do(steps: list[c.Command 
             elif isinstance(action, DispatchTask):
                 assert action.task.id not in known
                 known.add(action.task.id)
-    assert actions == []
+    assert plan(state, look()) == []
     assert known == {task.id for task in state.tasks.values() if task.boot == boot}
     assert set(runners) == set(state.runners)

@@ -74,7 +74,8 @@ def make_card(model: str = MODEL, **changes: Any) -> ModelCard:
 
 
 def make_facts(**changes: Any) -> NodeFacts:
-    return NodeFacts(**{"name": "mac", "version": "1", "backends": ("MlxCpu",), **changes})
+    values: dict[str, Any] = {"name": "mac", "version": "1", "backends": ("MlxCpu",), **changes}
+    return NodeFacts(**values)
 
 
 def make_memory(available: float = 14, total: float = 16, process: float = 0) -> MemoryGauge:

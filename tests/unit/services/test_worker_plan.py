@@ -29,7 +29,8 @@ def look(*runners: LocalRunner, **changes: Any) -> Local:
 
 
 def runner(status: Any = None, **changes: Any) -> LocalRunner:
-    return LocalRunner(**{"id": SHARD.runner, "status": status or Ready(), "alive": True, **changes})
+    values: dict[str, Any] = {"id": SHARD.runner, "status": status or Ready(), "alive": True, **changes}
+    return LocalRunner(**values)
 
 
 def failed(retry_at: int) -> LocalRunner:

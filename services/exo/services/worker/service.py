@@ -146,11 +146,11 @@ class Worker:
         )
 
     def _perform(self, action: Action) -> None:
-        if not self._accepting and not isinstance(action, CancelTask):
-            return
-        match action:
-            case StartRunner():
-                self._start(action)
+        match action if self._accepting else _refuse(action):
+            case None:
+                pass
+            case StartRunner() as start:
+                self._start(start)
             case StopRunner(runner=runner):
                 self._supervisors[runner].begin_stop()
                 self._spawn(self._stop_one(self._supervisors[runner]))
@@ -258,3 +258,14 @@ class Worker:
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         assert self._group is not None
         self._group.create_task(work)
+
+
+def _refuse(action: Action) -> Action | None:
+    """Give what is done instead while the node is going down: nothing begins any more."""
+    match action:
+        case DispatchTask(task=task) | FailTask(task=task):
+            return FailTask(task, Code.NODE_RESTARTED, _SHUTTING_DOWN)
+        case CancelTask():
+            return action
+        case _:
+            return None
