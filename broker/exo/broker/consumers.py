@@ -5,7 +5,7 @@ kept here and not by the server, which would just leave the message lying there.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from itertools import count
 from typing import Final
 
@@ -46,7 +46,7 @@ class WorkQueue(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float
 
 
-async def work(connection: Connection, queue: WorkQueue) -> AsyncIterator[WorkItem]:
+async def work(connection: Connection, queue: WorkQueue) -> AsyncGenerator[WorkItem]:
     """Give the queue's messages one at a time, for ever."""
     while True:
         await connection.wait_ready()

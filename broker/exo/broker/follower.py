@@ -6,7 +6,7 @@ messages silently at its pending limit (nats.md section 2, defect 3).
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from itertools import count
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ _CONTROL: Final = "100"
 _numbers = count(1)
 
 
-async def follow(connection: Connection, stream: str, *, after: int, timeout: float) -> AsyncIterator[StoredMessage]:
+async def follow(connection: Connection, stream: str, *, after: int, timeout: float) -> AsyncGenerator[StoredMessage]:
     """Give every message above `after`, for ever.
 
     `NotFoundError` when the stream does not hold the next one any more, or ends before `after`: then

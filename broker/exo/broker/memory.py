@@ -5,7 +5,7 @@ The conformance suite in tests/contract holds it to what `NatsBus` does. `discon
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from itertools import count
 from typing import Final
@@ -166,7 +166,7 @@ class MemoryBus:
             stream.info(consumers=self.server.count_consumers(stream.spec.name)) for stream in self.server.streams()
         ]
 
-    async def follow(self, stream: str, *, after: int) -> AsyncIterator[StoredMessage]:
+    async def follow(self, stream: str, *, after: int) -> AsyncGenerator[StoredMessage]:
         while True:
             await self._wait_connected()
             held = self.server.stream(stream)
@@ -184,7 +184,7 @@ class MemoryBus:
 
     async def work(
         self, stream: str, *, name: str, ack_wait: float = 5, max_deliver: int = 5
-    ) -> AsyncIterator[WorkItem]:
+    ) -> AsyncGenerator[WorkItem]:
         while True:
             await self._wait_connected()
             consumer = self.server.consumer(stream, name, ack_wait=ack_wait)

@@ -5,7 +5,7 @@ Used by `exo nats info|sub|streams`, `exo doctor` and the gateway's broker page.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -139,7 +139,7 @@ async def _fetch(url: str, path: str) -> bytes:
         writer.close()
 
 
-async def tap(bus: Bus, subject: str) -> AsyncIterator[Delivery]:
+async def tap(bus: Bus, subject: str) -> AsyncGenerator[Delivery]:
     """Look on at a subject (wildcards allowed) as long as the caller iterates.
 
     A reader that falls behind loses the newest, as looking on must not slow the bus down.

@@ -5,7 +5,7 @@ own. Everything but `publish` first waits for a lost connection to be back, up t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -134,10 +134,10 @@ class NatsBus:
         found = await jetstream.list_streams(self.connection, timeout=self._timeout)
         return sorted((stream.to_info() for stream in found), key=lambda info: info.name)
 
-    def follow(self, stream: str, *, after: int) -> AsyncIterator[StoredMessage]:
+    def follow(self, stream: str, *, after: int) -> AsyncGenerator[StoredMessage]:
         return follow(self.connection, stream, after=after, timeout=self._timeout)
 
-    def work(self, stream: str, *, name: str, ack_wait: float = 5, max_deliver: int = 5) -> AsyncIterator[WorkItem]:
+    def work(self, stream: str, *, name: str, ack_wait: float = 5, max_deliver: int = 5) -> AsyncGenerator[WorkItem]:
         queue = WorkQueue(stream=stream, name=name, ack_wait=ack_wait, max_deliver=max_deliver, timeout=self._timeout)
         return work(self.connection, queue)
 

@@ -77,25 +77,26 @@ class ServerProcess:
 
     async def wait(self) -> int:
         """Wait for the end; gives the exit code (128 + signal when it was killed)."""
-        return await self._shim.wait()
+        code = await self._shim.wait()
+        self._close()
+        return code
 
     async def stop(self) -> None:
         """Stop in lame-duck mode: clients are told first. Then, if it lingers, terminate, then kill."""
         for order, patience in ((b"u", LAME_DUCK_GRACE + 2.0), (b"t", 2.0), (b"k", 2.0)):
             self._order(order)
             try:
-                await asyncio.wait_for(self._shim.wait(), patience)
+                async with asyncio.timeout(patience):
+                    await self.wait()
             except TimeoutError:
                 log.warning("nats-server is slow to stop", pid=self.pid, order=order.decode())
             else:
                 break
-        self._close()
 
     async def kill(self) -> None:
         """End it at once."""
         self._order(b"k")
-        await self._shim.wait()
-        self._close()
+        await self.wait()
 
     def _order(self, order: bytes) -> None:
         if self._shim.stdin is not None and self._shim.returncode is None:

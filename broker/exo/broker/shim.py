@@ -30,7 +30,8 @@ def obey(server: "subprocess.Popen[bytes]") -> None:
 
 def main(command: list[str]) -> int:
     """Run the server; gives its exit code, or 128 + the signal that ended it."""
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    # Our stdout stays ours: a server that outlives us must not keep the node's pipe open.
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)
     # Only after the start, because an ignored signal is inherited.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
