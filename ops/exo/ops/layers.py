@@ -71,7 +71,7 @@ def load_paths(data_dir: Path | None, environment: Mapping[str, str] | None = No
 def _read_file(known: Mapping[str, About], path: Path) -> dict[str, Given]:
     try:
         content: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: {error}", remedy="correct the file or move it away") from error

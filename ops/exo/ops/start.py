@@ -11,7 +11,9 @@ from collections.abc import Callable
 import structlog
 import uvloop
 
+from exo.broker.errors import BrokerError
 from exo.ops.banner import make_banner
+from exo.ops.errors import CommandError
 from exo.ops.layers import Loaded
 from exo.ops.lock import DirectoryLock
 from exo.ops.logging import set_up_logging
@@ -27,11 +29,12 @@ def start_node(loaded: Loaded, *, when_ready: Callable[[list[str]], None]) -> in
     """Run a node until it is told to stop; gives the exit code.
 
     `when_ready` is called once, with the lines for the person who started it. Raises
-    `DirectoryInUseError` when a node runs on this data directory already.
+    `DirectoryInUseError` when a node runs on this data directory already, and another `CommandError`
+    for whatever else a person can put right.
     """
     from exo.ops.up import run_node
 
-    loaded.paths.prepare()
+    _prepare(loaded)
     with DirectoryLock(loaded.paths.lock_file):
         node_id = load_node_id(loaded.paths.node_id_file)
         set_up_logging(verbosity=loaded.settings.verbosity, log_file=loaded.paths.log_file)
@@ -44,8 +47,19 @@ def start_node(loaded: Loaded, *, when_ready: Callable[[list[str]], None]) -> in
             log.warning("few files may be open at once", limit=limit, remedy="raise `ulimit -n` to 65535")
         try:
             return uvloop.run(run_node(loaded, node_id=node_id, when_ready=when_ready))
+        except BrokerError as error:
+            raise CommandError(str(error), evidence=getattr(error, "log_tail", ())) from error
         finally:
             remove_node_file(loaded.paths.node_file)
+
+
+def _prepare(loaded: Loaded) -> None:
+    try:
+        loaded.paths.prepare()
+    except OSError as error:
+        raise CommandError(
+            f"{error.filename}: {error.strerror}", remedy="give it to your user, or choose another --data-dir"
+        ) from error
 
 
 def raise_file_limit() -> int:

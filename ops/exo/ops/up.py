@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ import structlog
 
 from exo.broker.hub import Hub, HubSettings
 from exo.ops.banner import api_url, exo_version
-from exo.ops.errors import FAILED, OK
+from exo.ops.errors import FAILED, OK, CommandError
 from exo.ops.layers import Loaded
 from exo.ops.node_file import RunningNode, remove_node_file, write_node_file
 from exo.ops.paths import Paths
@@ -53,9 +54,7 @@ async def run_node(loaded: Loaded, *, node_id: NodeId, when_ready: Callable[[lis
         listener = None
         if loading is not None:
             await loading
-            from exo.gateway.serve import bind
-
-            listener = bind(settings.host, settings.port)
+            listener = _bind(settings)
             stack.callback(listener.close)
         port = listener.getsockname()[1] if listener is not None else 0
         services = NodeServices(
@@ -76,6 +75,15 @@ async def run_node(loaded: Loaded, *, node_id: NodeId, when_ready: Callable[[lis
         stack.callback(remove_node_file, paths.node_file)
         _publish_address(settings, paths, node_id, url=url)
         return await _launch_and_wait(settings, url, stopping=stopping, when_ready=when_ready)
+
+
+def _bind(settings: Settings) -> socket.socket:
+    from exo.gateway.serve import AddressInUseError, bind
+
+    try:
+        return bind(settings.host, settings.port)
+    except AddressInUseError as error:
+        raise CommandError(str(error)) from error
 
 
 def _listen_for_signals() -> asyncio.Event:
