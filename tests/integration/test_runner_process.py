@@ -75,13 +75,11 @@ def test_prints_of_libraries_do_not_break_frames() -> None:
         "ScriptedEngine.step = step\n"
         "os._exit(process.main())\n"
     )
-    runner = RunnerProcess("-c", noisy)
-    runner.send(start_scripted())
-    runner.send(generate("early", ask("hi")))
-    runner.frames.wait_for_status(Ready)
-    runner.send(generate("a", ask("[[say:one two]]")))
-    assert _said(runner, "a") == "one two"
-    runner.close()
+    with RunnerProcess("-c", noisy) as runner:
+        runner.send(start_scripted())
+        runner.frames.wait_for_status(Ready)
+        runner.send(generate("a", ask("[[say:one two]]")))
+        assert _said(runner, "a") == "one two"
     assert "noise from Python" in runner.stderr
     assert "noise from C" in runner.stderr
 
@@ -236,8 +234,7 @@ def test_beats_count_the_work(begin: Begin) -> None:
 
 
 def test_whoever_is_not_a_node_is_told_so() -> None:
-    runner = RunnerProcess()
-    runner.send(Stop())
-    assert runner.wait() == 2
-    runner.close()
+    with RunnerProcess() as runner:
+        runner.send(Stop())
+        assert runner.wait() == 2
     assert "started by a node" in runner.stderr

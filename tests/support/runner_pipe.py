@@ -7,14 +7,14 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from typing import IO
+from typing import IO, Self
 
 from exo.runners.outbox import Outbox
 from exo.streams.chunks import TERMINAL, Chunk
 from exo.streams.codec import decode_from_runner, encode
 from exo.streams.ids import TaskId
 from exo.streams.instances import RunnerStatus
-from exo.streams.pipe import LENGTH_BYTES, Beat, Emitted, FromRunner, Start, StatusChanged, ToRunner
+from exo.streams.pipe import LENGTH_BYTES, Beat, Emitted, FromRunner, StatusChanged, ToRunner
 
 PATIENCE = 20
 """Seconds; two cores may be busy with other tests."""
@@ -28,7 +28,7 @@ class Frames:
         self.chunks: defaultdict[TaskId, list[Chunk]] = defaultdict(list)
         self._stream = stream
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._read)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
@@ -104,8 +104,14 @@ class RunnerProcess:
         assert self.process.stderr
         self.frames = Frames(self.process.stdout)
         self._stderr: list[bytes] = []
-        self._stderr_thread = threading.Thread(target=self._stderr.extend, args=(self.process.stderr,))
+        self._stderr_thread = threading.Thread(target=self._stderr.extend, args=(self.process.stderr,), daemon=True)
         self._stderr_thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def send(self, message: ToRunner) -> None:
         self.send_bytes(encode(message))
@@ -114,9 +120,6 @@ class RunnerProcess:
         assert self.process.stdin
         self.process.stdin.write(len(body).to_bytes(LENGTH_BYTES, "big") + body)
         self.process.stdin.flush()
-
-    def start(self, start: Start) -> None:
-        self.send(start)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
