@@ -85,22 +85,30 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 """What each differs in from `_BASE`."""
 
 
-def make_tiny_model(folder: Path, architecture: str = "llama", *, bits: int | None = None, seed: int = 0) -> Path:
-    """Write a model folder; with `bits` quantised in groups of 32 with float16 scales, as downloads are."""
+def make_tiny_model(
+    folder: Path, architecture: str = "llama", *, bits: int | None = None, seed: int = 0, fluent: bool = False
+) -> Path:
+    """Write a model folder.
+
+    With `bits` it is quantised in groups of 32 with float16 scales, as downloads are. A `fluent` one
+    greedily answers in plain ASCII and never ends by itself.
+    """
     config = {"model_type": architecture, **_BASE, **ARCHITECTURES[architecture]}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tokenizer(folder)
     model = _build(config, seed)
+    if fluent:
+        _silence(model, [number for piece, number in _read_vocabulary(folder).items() if not _is_plain(piece)])
     if bits is not None:
         model.set_dtype(mx.float16)
         nn.quantize(model, group_size=32, bits=bits)
         config["quantization"] = {"group_size": 32, "bits": bits}
     weights = dict(tree_flatten(model.parameters()))
-    folder.mkdir(parents=True, exist_ok=True)
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
     index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "model.safetensors")}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 0]}))
-    write_tokenizer(folder)
     return folder
 
 
@@ -136,6 +144,21 @@ def _build(config: dict[str, Any], seed: int) -> nn.Module:
     mx.random.seed(seed)
     model.load_weights([(name, _draw(name, value)) for name, value in tree_flatten(model.parameters())])
     return model
+
+
+def _silence(model: nn.Module, tokens: list[int]) -> None:
+    """Give these tokens the logit 0, which the largest of some hundred random ones always beats."""
+    head = model.lm_head
+    assert isinstance(head, nn.Linear)
+    head.weight[mx.array(tokens)] = 0
+
+
+def _read_vocabulary(folder: Path) -> dict[str, int]:
+    return Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+
+
+def _is_plain(piece: str) -> bool:
+    return piece not in SPECIAL and piece.replace("Ġ", " ").isprintable() and piece.replace("Ġ", " ").isascii()
 
 
 def _draw(name: str, value: mx.array) -> mx.array:
