@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import httpx2
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
@@ -51,11 +52,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory, home: dict[str, str]) -> Generator[NodeProcess]:
-    """`exo up --model exo/scripted`, shared by all tests that leave it as they found it."""
-    # Slow enough that an answer is seen to grow and can be stopped.
+    """`exo up` serving `exo/scripted`, shared by all tests that leave it as they found it."""
+    # Slow enough that an answer is seen to grow and can be stopped; a context that a short prompt overflows.
     env = {**home, "EXO_SCRIPTED": "tokens_per_second=60"}
     data = tmp_path_factory.mktemp("browser-node")
-    with running_node(data, "--model", "exo/scripted", "--name", "test-node", "--offline", env=env) as process:
+    with running_node(data, "--name", "test-node", "--offline", env=env) as process:
+        order = {"model_id": "exo/scripted", "context_length": 2048}
+        httpx2.post(f"{process.url}/place_instance", json=order, timeout=30).raise_for_status()
         process.await_ready("exo/scripted")
         yield process
 
