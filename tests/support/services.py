@@ -209,7 +209,9 @@ class Cluster:
     async def wait(self, predicate: Callable[[State], object], *, timeout: float = 30) -> State:
         return await self.services.projection.wait(lambda state: bool(predicate(state)), timeout=timeout)
 
-    async def submit(self, text: str, *, model: str = SCRIPTED, **fields: Any) -> "Answer":
+    async def submit(
+        self, text: str, *, model: str = SCRIPTED, max_tokens: int | None = None, **fields: Any
+    ) -> "Answer":
         """Ask a model; `text` is the user's message."""
         task = new_task_id()
         answer = Answer(task)
@@ -217,7 +219,7 @@ class Cluster:
         message = Message(role="user", content=(TextPart(text),))
         body = StoredRequest(
             task=task,
-            request=GenerationRequest(model=ModelId(model), messages=(message,)),
+            request=GenerationRequest(model=ModelId(model), messages=(message,), max_tokens=max_tokens),
             resume=ResumeRecord(dialect="openai_chat", created=0, stream=True),
         )
         await self.bus.append(subjects.request(task), encode(body))

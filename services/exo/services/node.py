@@ -34,6 +34,7 @@ from exo.streams.codec import decode_as, encode
 from exo.streams.ids import new_instance_id
 from exo.streams.models import ModelCard
 from exo.streams.placements import Preview
+from exo.streams.state import State
 
 log = structlog.get_logger(__name__)
 
@@ -114,6 +115,8 @@ class NodeServices:
         await self.projection.caught_up(timeout=START_TIMEOUT)
         self._launch("journal", self._journal.run)
         await self._membership.join()
+        # A command that is decided before the node counts as online would find no node to place on.
+        await self.projection.wait(self._has_joined, timeout=START_TIMEOUT)
         self._launch("membership", self._membership.run)
         self._launch("telemetry", self._telemetry.run)
         self._launch("models", self.models.run)
@@ -148,6 +151,10 @@ class NodeServices:
             min_nodes=min_nodes,
             now=self._clock.now(),
         )
+
+    def _has_joined(self, state: State) -> bool:
+        record = state.nodes.get(self._settings.node)
+        return record is not None and record.online and record.boot == self._settings.boot
 
     async def _rule(self) -> None:
         """Be master until deposed."""
