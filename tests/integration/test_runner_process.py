@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from exo.runners.inbox import BAD_FRAME
-from exo.runners.lifecycle import FAILED
+from exo.runners.lifecycle import FAILED, STUCK
 from exo.runners.outbox import NODE_GONE
 from exo.streams.chunks import Admitted, Done, Failed, Rejected, Text
 from exo.streams.codes import Code
 from exo.streams.ids import TaskId
 from exo.streams.instances import Failed as FailedStatus
 from exo.streams.instances import Loading, Ready, Starting, Stopping, WarmingUp
-from exo.streams.pipe import Cancel, Stop
+from exo.streams.pipe import Cancel, Counted, CountTokens, Stop
 from support.requests import ask, generate, start_scripted
 from support.runner_pipe import RunnerProcess
 
@@ -218,6 +218,42 @@ def test_a_graceful_stop_lets_answers_end_and_takes_no_more(begin: Begin) -> Non
     assert isinstance(done, Done)
     assert done.usage.completion == 25
     assert runner.wait() == 0
+
+
+def test_sigterm_shortens_a_grace(begin: Begin) -> None:
+    runner = begin(tokens_per_second=5)
+    runner.send(generate("a", ask(LONG)))
+    runner.frames.wait_for_chunks("a", 2)
+    runner.send(Stop(grace=60))
+    runner.frames.wait_for_status(Stopping)
+    runner.signal(signal.SIGTERM)
+    assert runner.wait() == 0
+    assert isinstance(runner.frames.wait_for_end("a")[-1], Failed)
+    assert runner.frames.statuses.count(Stopping()) == 1
+
+
+def test_a_stop_does_not_wait_for_ever_on_a_hanging_step() -> None:
+    impatient = (
+        "import os\n"
+        "from exo.runners import __main__ as process, lifecycle\n"
+        "lifecycle.STOP_LIMIT = 0.2\n"
+        "os._exit(process.main())\n"
+    )
+    with RunnerProcess("-c", impatient) as runner:
+        runner.send(start_scripted(script={"hang_after_tokens": 5}))
+        runner.frames.wait_for_status(Ready)
+        runner.send(generate("a", ask(LONG)))
+        runner.frames.wait_for_chunks("a", 6)
+        runner.send(Stop())
+        assert runner.wait() == STUCK
+
+
+def test_tokens_cannot_be_counted_before_the_tokenizer_is_there(begin: Begin) -> None:
+    runner = begin(ready=False, hang_load=1)
+    runner.send(CountTokens(call=1, request=ask("hi")))
+    runner.frames.wait_for(lambda: any(isinstance(frame, Counted) for frame in runner.frames.all), "the count")
+    (counted,) = (frame for frame in runner.frames.all if isinstance(frame, Counted))
+    assert (counted.call, counted.tokens, counted.code) == (1, 0, Code.MODEL_LOADING)
 
 
 def test_beats_count_the_work(begin: Begin) -> None:

@@ -92,6 +92,11 @@ class Admission:
         """Requests that wait for a slot, those still being rendered included."""
         return len(self._tickets) - self._running
 
+    @property
+    def refusal(self) -> Breach | None:
+        """Why the door is closed; None while it is open."""
+        return self._closed
+
     def is_known(self, task: TaskId) -> bool:
         return task in self._tickets
 

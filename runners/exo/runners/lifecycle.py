@@ -67,12 +67,11 @@ class Lifecycle:
         return self._serve(runner, reception)
 
     def stop(self, grace: float) -> None:
-        """Begin to stop; callable from any thread. Only the first call counts."""
-        if self._is_stopping:
-            return
-        self._is_stopping = True
+        """Begin to stop; callable from any thread. A second call with a shorter grace shortens it."""
         log.info("stopping", grace=grace, requests=self._admission.running + self._admission.queued)
-        self._outbox.report(Stopping())
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._outbox.report(Stopping())
         if not self._is_ready:
             os._exit(0)
         self._admission.close(_STOPPING)

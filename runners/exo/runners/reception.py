@@ -6,7 +6,9 @@ then also the last.
 
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import structlog
 
@@ -21,6 +23,15 @@ from exo.streams.requests import GenerationRequest
 log = structlog.get_logger(__name__)
 
 THREADS = max(2, min(4, os.cpu_count() or 2))
+_Item = TypeVar("_Item")
+
+
+def _run(work: Callable[[_Item], None], item: _Item) -> None:
+    """Keep a fault of a render thread from vanishing in a future that nobody asks."""
+    try:
+        work(item)
+    except Exception:
+        log.exception("a render thread failed")
 
 
 class Reception:
@@ -41,11 +52,14 @@ class Reception:
         if isinstance(ticket, Breach):
             self._reject(generate, ticket)
         else:
-            self._threads.submit(self._prepare, ticket)
+            self._threads.submit(_run, self._prepare, ticket)
 
     def count(self, call: CountTokens) -> None:
         """Start rendering a request only to count its tokens."""
-        self._threads.submit(self._count, call)
+        if refusal := self._admission.refusal:
+            self._outbox.send(Counted(call=call.call, tokens=0, code=refusal.code, message=refusal.message))
+        else:
+            self._threads.submit(_run, self._count, call)
 
     def close(self) -> None:
         """Wait until every request that came has had its first chunk."""
