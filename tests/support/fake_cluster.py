@@ -50,6 +50,15 @@ def say(*words: str, prompt_tokens: int = 5) -> list[Piece]:
     return [Admitted(1, 0, prompt_tokens), *texts, Done(1, len(words) + 1, "stop", usage)]
 
 
+def always(pieces: Sequence[Piece]) -> Script:
+    """A script that answers every request alike."""
+
+    def script(_request: GenerationRequest) -> Sequence[Piece]:
+        return pieces
+
+    return script
+
+
 def say_hello(_request: GenerationRequest) -> Sequence[Piece]:
     return say("Hello", " world")
 

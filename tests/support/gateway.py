@@ -1,13 +1,16 @@
 """Helpers of the gateway's tests: one body that works, and streams read to their end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
 import httpx2
 
+from exo.gateway.serve import bind, serve
 from support.chat import Stream
+from support.fake_cluster import FakeCluster
 
 Client = httpx2.AsyncClient
 BODY: dict[str, Any] = {"model": "org/model", "messages": [{"role": "user", "content": "hi"}]}
@@ -24,6 +27,15 @@ async def read_stream(client: Client, body: dict[str, Any], **headers: str) -> t
             lines.append(line)
             stream.take(line)
     return stream, "\n".join(lines) + "\n"
+
+
+@asynccontextmanager
+async def open_client(cluster: FakeCluster, **settings: Any) -> AsyncGenerator[Client]:
+    """Serve a cluster over real HTTP on loopback and give a client of it."""
+    listener = bind("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with serve(cluster.app(**settings), listener), Client(base_url=url, timeout=20) as client:
+        yield client
 
 
 async def pause() -> None:

@@ -1,16 +1,14 @@
 """A gateway in front of a fake cluster, served over real HTTP on loopback."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import httpx2
 import pytest
 
-from exo.gateway.serve import bind, serve
 from support.fake_cluster import FakeCluster
+from support.gateway import Client, open_client
 
-Client = httpx2.AsyncClient
 Serve = Callable[..., AbstractAsyncContextManager[Client]]
 
 
@@ -20,18 +18,14 @@ async def cluster() -> AsyncIterator[FakeCluster]:
         yield running
 
 
-@asynccontextmanager
-async def open_client(cluster: FakeCluster, **settings: Any) -> AsyncGenerator[Client]:
-    listener = bind("127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    async with serve(cluster.app(**settings), listener), Client(base_url=url, timeout=20) as client:
-        yield client
-
-
 @pytest.fixture
 def serving(cluster: FakeCluster) -> Serve:
     """Serve the cluster with settings of the test's choice."""
-    return lambda **settings: open_client(cluster, **settings)
+
+    def serve_with(**settings: Any) -> AbstractAsyncContextManager[Client]:
+        return open_client(cluster, **settings)
+
+    return serve_with
 
 
 @pytest.fixture

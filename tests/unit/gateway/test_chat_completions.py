@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from exo.streams.chunks import (
     Admitted,
     Done,
@@ -21,7 +19,7 @@ from exo.streams.chunks import (
 from exo.streams.codes import Code
 from exo.streams.commands import SubmitTask
 from exo.streams.requests import GenerationRequest
-from support.fake_cluster import FakeCluster, say
+from support.fake_cluster import FakeCluster, always, say
 from support.gateway import BODY, Client, read_stream
 
 USAGE = {
@@ -86,16 +84,18 @@ async def test_usage_comes_in_a_chunk_of_its_own_when_asked_for(client: Client) 
 
 
 async def test_reasoning_and_tool_calls_are_kept_apart(cluster: FakeCluster, client: Client) -> None:
-    cluster.script = lambda _request: [
-        Admitted(1, 0, 5),
-        Reasoning(1, 1, "hm"),
-        ToolCallStarted(1, 2, 0, "call_1", "look"),
-        ToolCallArguments(1, 3, 0, '{"a":'),
-        ToolCallArguments(1, 4, 0, "1}"),
-        ToolCallStarted(1, 5, 1, "call_2", "look"),
-        ToolCallArguments(1, 6, 1, "{}"),
-        Done(1, 7, "tool_calls", Usage(prompt=5, completion=9, reasoning=1)),
-    ]
+    cluster.script = always(
+        [
+            Admitted(1, 0, 5),
+            Reasoning(1, 1, "hm"),
+            ToolCallStarted(1, 2, 0, "call_1", "look"),
+            ToolCallArguments(1, 3, 0, '{"a":'),
+            ToolCallArguments(1, 4, 0, "1}"),
+            ToolCallStarted(1, 5, 1, "call_2", "look"),
+            ToolCallArguments(1, 6, 1, "{}"),
+            Done(1, 7, "tool_calls", Usage(prompt=5, completion=9, reasoning=1)),
+        ]
+    )
     answer = (await client.post("/v1/chat/completions", json=BODY)).json()
     message = answer["choices"][0]["message"]
     assert message["content"] is None
@@ -116,14 +116,16 @@ async def test_reasoning_and_tool_calls_are_kept_apart(cluster: FakeCluster, cli
 
 
 async def test_without_parallel_calls_only_the_first_is_given(cluster: FakeCluster, client: Client) -> None:
-    cluster.script = lambda _request: [
-        Admitted(1, 0, 5),
-        ToolCallStarted(1, 1, 0, "call_1", "look"),
-        ToolCallArguments(1, 2, 0, "{}"),
-        ToolCallStarted(1, 3, 1, "call_2", "look"),
-        ToolCallArguments(1, 4, 1, "{}"),
-        Done(1, 5, "tool_calls", Usage()),
-    ]
+    cluster.script = always(
+        [
+            Admitted(1, 0, 5),
+            ToolCallStarted(1, 1, 0, "call_1", "look"),
+            ToolCallArguments(1, 2, 0, "{}"),
+            ToolCallStarted(1, 3, 1, "call_2", "look"),
+            ToolCallArguments(1, 4, 1, "{}"),
+            Done(1, 5, "tool_calls", Usage()),
+        ]
+    )
     body = {**BODY, "parallel_tool_calls": False}
     answer = (await client.post("/v1/chat/completions", json=body)).json()
     assert [call["id"] for call in answer["choices"][0]["message"]["tool_calls"]] == ["call_1"]
@@ -134,11 +136,13 @@ async def test_without_parallel_calls_only_the_first_is_given(cluster: FakeClust
 
 async def test_logprobs_carry_bytes(cluster: FakeCluster, client: Client) -> None:
     entry = TokenLogprob("Hi", -0.5, (72, 105), ())
-    cluster.script = lambda _request: [
-        Admitted(1, 0, 5),
-        Text(1, 1, "Hi", 1, (entry,)),
-        Done(1, 2, "stop", Usage(prompt=5, completion=1)),
-    ]
+    cluster.script = always(
+        [
+            Admitted(1, 0, 5),
+            Text(1, 1, "Hi", 1, (entry,)),
+            Done(1, 2, "stop", Usage(prompt=5, completion=1)),
+        ]
+    )
     body = {**BODY, "logprobs": True}
     expected = {
         "content": [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}],
@@ -151,46 +155,50 @@ async def test_logprobs_carry_bytes(cluster: FakeCluster, client: Client) -> Non
 
 
 async def test_prefill_progress_is_a_comment(cluster: FakeCluster, client: Client) -> None:
-    cluster.script = lambda _request: [
-        Admitted(1, 0, 5),
-        Prefill(1, 1, 3, 5),
-        Text(1, 2, "Hi"),
-        Done(1, 3, "stop", Usage()),
-    ]
+    cluster.script = always(
+        [
+            Admitted(1, 0, 5),
+            Prefill(1, 1, 3, 5),
+            Text(1, 2, "Hi"),
+            Done(1, 3, "stop", Usage()),
+        ]
+    )
     stream, raw = await read_stream(client, BODY)
     progress = {"PrefillProgressChunk": {"model": "org/model", "processed_tokens": 3, "total_tokens": 5}}
     assert f": prefill_progress {json.dumps(progress, separators=(',', ':'))}\n" in raw
     assert stream.ids == ["0.0", "2.0", "3.0", "3.1"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_refusal_of_the_runner_is_an_http_status(cluster: FakeCluster, client: Client, *, stream: bool) -> None:
-    cluster.script = lambda _request: [Rejected(1, 0, Code.CONTEXT_LENGTH_EXCEEDED, "9 tokens are more than 8")]
-    response = await client.post("/v1/chat/completions", json={**BODY, "stream": stream})
-    assert response.status_code == 400
-    assert response.json()["error"] == {
-        "message": "9 tokens are more than 8",
-        "type": "invalid_request_error",
-        "param": None,
-        "code": "context_length_exceeded",
-    }
+async def test_a_refusal_of_the_runner_is_an_http_status(cluster: FakeCluster, client: Client) -> None:
+    cluster.script = always([Rejected(1, 0, Code.CONTEXT_LENGTH_EXCEEDED, "9 tokens are more than 8")])
+    for stream in (False, True):
+        response = await client.post("/v1/chat/completions", json={**BODY, "stream": stream})
+        assert response.status_code == 400
+        assert response.json()["error"] == {
+            "message": "9 tokens are more than 8",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "context_length_exceeded",
+        }
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_overload_says_when_to_come_back(cluster: FakeCluster, client: Client, *, stream: bool) -> None:
-    cluster.script = lambda _request: [Rejected(1, 0, Code.OVERLOADED, "256 requests wait already")]
-    response = await client.post("/v1/chat/completions", json={**BODY, "stream": stream})
-    assert response.status_code == 429
-    assert response.json()["error"]["type"] == "rate_limit_exceeded"
-    assert int(response.headers["retry-after"]) >= 1
+async def test_overload_says_when_to_come_back(cluster: FakeCluster, client: Client) -> None:
+    cluster.script = always([Rejected(1, 0, Code.OVERLOADED, "256 requests wait already")])
+    for stream in (False, True):
+        response = await client.post("/v1/chat/completions", json={**BODY, "stream": stream})
+        assert response.status_code == 429
+        assert response.json()["error"]["type"] == "rate_limit_exceeded"
+        assert int(response.headers["retry-after"]) >= 1
 
 
 async def test_a_failure_midway_is_a_status_or_the_last_frame(cluster: FakeCluster, client: Client) -> None:
-    cluster.script = lambda _request: [
-        Admitted(1, 0, 5),
-        Text(1, 1, "Hel"),
-        Failed(1, 2, Code.ENGINE_FAILED, "the engine broke"),
-    ]
+    cluster.script = always(
+        [
+            Admitted(1, 0, 5),
+            Text(1, 1, "Hel"),
+            Failed(1, 2, Code.ENGINE_FAILED, "the engine broke"),
+        ]
+    )
     response = await client.post("/v1/chat/completions", json=BODY)
     assert response.status_code == 500
     assert response.json()["error"]["code"] == "engine_failed"
@@ -243,15 +251,10 @@ async def test_a_model_that_is_not_running_is_404_and_says_what_to_do(client: Cl
     assert "exo place org/other" in error["message"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b'{"model": NaN}', b"[" * 100_000],
-    ids=["empty", "cut", "array", "string", "null", "not-utf8", "nan", "deep"],
-)
-async def test_a_body_that_is_no_request_is_400(client: Client, body: bytes) -> None:
-    response = await client.post("/v1/chat/completions", content=body)
-    assert response.status_code == 400
-    assert response.json()["error"]["code"] == "invalid_request"
+async def test_a_body_that_is_no_request_is_400(client: Client) -> None:
+    for body in (b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b'{"model": NaN}', b"[" * 100_000):
+        response = await client.post("/v1/chat/completions", content=body)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_request"), body[:20]
 
 
 async def test_a_body_over_the_limit_is_413(client: Client) -> None:

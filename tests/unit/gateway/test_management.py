@@ -4,8 +4,6 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
-
 from exo.streams import subjects
 from exo.streams.codec import decode_as, encode
 from exo.streams.codes import Code
@@ -89,20 +87,18 @@ async def test_placing_waits_for_the_decision(cluster: FakeCluster, client: Clie
     assert (await client.delete(f"/instance/{answer['instance_id']}")).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
+async def test_a_bad_placement_names_its_field(client: Client) -> None:
+    bad: list[tuple[dict[str, Any], str]] = [
         ({}, "model_id"),
         ({"model_id": "org/model", "min_nodes": 0}, "min_nodes"),
         ({"model_id": "org/model", "sharding": "Diagonal"}, "sharding"),
         ({"model_id": "org/model", "context_length": -1}, "context_length"),
         ({"model_id": "org/nothing"}, "model"),
-    ],
-)
-async def test_a_bad_placement_names_its_field(client: Client, body: dict[str, Any], param: str) -> None:
-    response = await client.post("/place_instance", json=body)
-    assert response.status_code in {400, 404}
-    assert response.json()["error"]["param"] == param
+    ]
+    for body, param in bad:
+        response = await client.post("/place_instance", json=body)
+        assert response.status_code in {400, 404}
+        assert response.json()["error"]["param"] == param
 
 
 async def test_the_placement_and_its_refusal(client: Client) -> None:
@@ -223,12 +219,9 @@ async def test_models_say_how_far_they_are(client: Client) -> None:
         assert [model["id"] for model in listed] == ["org/model"]
 
 
-@pytest.mark.parametrize("name", ["org/model", "org%2Fmodel", "starter"])
-async def test_one_model_by_id_or_alias(client: Client, name: str) -> None:
-    assert (await client.get(f"/v1/models/{name}")).json()["id"] == "org/model"
-
-
-async def test_an_unknown_model_is_404(client: Client) -> None:
+async def test_one_model_by_id_or_alias(client: Client) -> None:
+    for name in ("org/model", "org%2Fmodel", "starter"):
+        assert (await client.get(f"/v1/models/{name}")).json()["id"] == "org/model"
     response = await client.get("/v1/models/org/nothing")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
 

@@ -15,7 +15,7 @@ from exo.streams.events import TaskFailed, TasksFailed
 from exo.streams.ids import TaskId
 from exo.streams.layout import REQUESTS
 from exo.streams.requests import GenerationRequest
-from support.fake_cluster import NODE, FakeCluster, Piece, say
+from support.fake_cluster import NODE, FakeCluster, Piece, always, say
 from support.gateway import BODY, Client, pause, read_stream, until
 
 URL = "/v1/chat/completions"
@@ -142,7 +142,7 @@ async def test_a_client_that_hangs_up_cancels_and_leaves_nothing(cluster: FakeCl
 async def test_a_client_that_hangs_up_before_the_first_chunk_cancels(cluster: FakeCluster, client: Client) -> None:
     before = cluster.bus.server.subscriptions
     silence = asyncio.Event()
-    cluster.script = lambda _request: [silence]
+    cluster.script = always([silence])
     for stream in (True, False):
         cluster.cancelled.clear()
         with pytest.raises(httpx2.ReadTimeout):
@@ -178,7 +178,10 @@ async def test_cancel_ends_the_stream_with_its_code(cluster: FakeCluster, client
 
 
 async def test_a_client_that_stops_reading_is_cut_and_others_are_not(cluster: FakeCluster, serving: Any) -> None:
-    cluster.script = lambda request: say("short") if request.max_tokens else say(*["x" * 100_000] * 100)
+    def script(request: GenerationRequest) -> Sequence[Piece]:
+        return say("short") if request.max_tokens else say(*["x" * 100_000] * 100)
+
+    cluster.script = script
     async with serving(stall_timeout=0.5) as client:
         writer = await _open_and_stall(client)
         stream, _ = await read_stream(client, {**BODY, "max_tokens": 5})
@@ -243,7 +246,7 @@ async def test_silence_is_filled_with_comments(cluster: FakeCluster, serving: An
 
 async def test_a_hundred_streams_at_once_have_no_gap(cluster: FakeCluster, client: Client) -> None:
     words = [f"w{number} " for number in range(30)]
-    cluster.script = lambda _request: say(*words)
+    cluster.script = always(say(*words))
     streams = await asyncio.gather(*(read_stream(client, BODY) for _ in range(100)))
     assert {stream.text for stream, _ in streams} == {"".join(words)}
     assert cluster.commands

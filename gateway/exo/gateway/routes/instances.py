@@ -34,6 +34,12 @@ class PlaceBody(msgspec.Struct, frozen=True, kw_only=True):
     only_if_absent: bool = False
 
 
+class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of `POST /instance`: an instance as `/instance/previews` gives it, by its class name."""
+
+    instance: dict[str, dict[str, Any]]
+
+
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     """The decision is known: upstream's keys, then the instance itself."""
 
@@ -59,10 +65,8 @@ async def get_instance(gateway: Here, instance_id: FromPath[str]) -> ASGIApp:
 @post("/instance", status_code=200, summary="Place a previewed instance")
 async def create_instance(request: Request[Any, Any, Any], gateway: Here) -> ASGIApp:
     """Takes an instance as a preview gave it; the master checks that it can stand."""
-    body = decode_body(dict[str, Any], await request.body())
-    if not isinstance(body.get("instance"), dict):
-        raise invalid("The body must be {instance: …} with an instance as /instance/previews gives it.", "instance")
-    instance = instance_from_wire(body["instance"])
+    body = decode_body(CreateBody, await request.body())
+    instance = instance_from_wire(body.instance)
     command = CreateInstance(command_id=new_command_id(), issued_at=now_ms(), instance=instance)
     await gateway.commander.execute(command)
     return json_response(_acknowledge(gateway.state, command.command_id, instance.id, fallback=instance))

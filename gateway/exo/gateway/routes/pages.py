@@ -10,7 +10,6 @@ from litestar.types import ASGIApp
 from exo.dashboard.assets import find_asset
 from exo.gateway.errors import GatewayError
 from exo.gateway.reference import REFERENCE_PAGE, REFERENCE_POLICY
-from exo.gateway.responses import json_response
 from exo.streams.codes import Code
 
 
@@ -19,12 +18,6 @@ async def get_docs() -> ASGIApp:
     """The reference, rendered from `/openapi.json` in the browser; nothing is loaded from elsewhere."""
     headers = {"content-security-policy": REFERENCE_POLICY, "x-content-type-options": "nosniff"}
     return ASGIResponse(body=REFERENCE_PAGE, media_type="text/html", headers=headers)
-
-
-@get("/openapi.json", include_in_schema=False)
-async def get_openapi(request: Request[Any, Any, Any]) -> ASGIApp:
-    """The OpenAPI document, where most tools look for it."""
-    return json_response(request.app.openapi_schema.to_schema())
 
 
 @route(["/", "/{path:path}"], http_method=[HttpMethod.GET, HttpMethod.HEAD], status_code=200, include_in_schema=False)
