@@ -27,6 +27,7 @@ from exo.ops.doctor import BrokerFacts, EngineFacts, Facts, MachineFacts, ModelF
 from exo.ops.errors import CommandError
 from exo.ops.layers import Loaded
 from exo.ops.lock import is_held, read_holder
+from exo.ops.model_directories import find_model_directories
 from exo.ops.node_file import RunningNode, read_node_file
 from exo.runners.blas import BlasReport
 from exo.services.downloads.inventory import scan
@@ -46,27 +47,21 @@ class _Ready(msgspec.Struct, frozen=True):
 async def examine(loaded: Loaded) -> Facts:
     """Look at everything at once."""
     paths = loaded.paths
-    directories = _list_model_directories(loaded)
+    directories = find_model_directories(loaded.settings, paths)
     broker, engine, node = await asyncio.gather(_examine_broker(loaded), _examine_engine(), _examine_node(loaded))
     return Facts(
         version=exo_version(),
         settings_warnings=loaded.warnings,
         broker=broker,
         engine=engine,
-        machine=_examine_machine(directories[0]),
+        machine=_examine_machine(directories.writable[0]),
         node=node,
         data_dir=str(paths.data),
         data_dir_problem=_find_data_dir_problem(paths.data),
         store_size=_measure(paths.store),
         dashboard_built=_is_dashboard_built(),
-        models=_examine_models(directories),
+        models=_examine_models(directories.all),
     )
-
-
-def _list_model_directories(loaded: Loaded) -> tuple[Path, ...]:
-    settings = loaded.settings
-    first = settings.default_models_dir or loaded.paths.models
-    return (first, *settings.models_dirs, *settings.models_read_only_dirs)
 
 
 async def _examine_broker(loaded: Loaded) -> BrokerFacts:

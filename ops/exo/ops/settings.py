@@ -81,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         float, msgspec.Meta(ge=0, le=600), _about("seconds that running requests get to end when the node stops")
     ] = 2
     memory_available_mb: Annotated[
-        int, msgspec.Meta(ge=0), _about("memory to offer to models in MB; 0 asks the machine")
+        int, msgspec.Meta(ge=0), _about("what this node and its models may take together, in MB; 0 asks the machine")
     ] = 0
     prefill_step: Annotated[
         int, msgspec.Meta(ge=0), _about("tokens of a prompt processed per step; 0 leaves it to the engine")

@@ -35,6 +35,9 @@ def start_node(loaded: Loaded, *, when_ready: Callable[[list[str]], None]) -> in
     from exo.ops.up import run_node
 
     _prepare(loaded)
+    if loaded.settings.blas:
+        # Read by the runners, before they load anything else.
+        os.environ["EXO_BLAS"] = loaded.settings.blas
     with DirectoryLock(loaded.paths.lock_file):
         node_id = load_node_id(loaded.paths.node_id_file)
         set_up_logging(verbosity=loaded.settings.verbosity, log_file=loaded.paths.log_file)

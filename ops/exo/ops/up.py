@@ -23,6 +23,7 @@ from exo.broker.hub import Hub, HubSettings
 from exo.ops.banner import api_url, exo_version
 from exo.ops.errors import FAILED, OK, CommandError
 from exo.ops.layers import Loaded
+from exo.ops.model_directories import find_model_directories
 from exo.ops.node_file import RunningNode, remove_node_file, write_node_file
 from exo.ops.paths import Paths
 from exo.ops.ready import make_ready_lines
@@ -112,13 +113,16 @@ def _hub_settings(settings: Settings, paths: Paths, node_id: NodeId) -> HubSetti
 
 
 def _node_settings(settings: Settings, paths: Paths, node_id: NodeId, *, boot: BootId, port: int) -> NodeSettings:
+    directories = find_model_directories(settings, paths)
     return NodeSettings(
         node=node_id,
         boot=boot,
         name=settings.name,
         version=exo_version(),
-        model_directories=(settings.default_models_dir or paths.models, *settings.models_dirs),
+        model_directories=directories.writable,
+        read_only_directories=directories.read_only,
         data_directory=paths.data,
+        memory_budget=settings.memory_available_mb * MEGABYTE,
         api_port=port,
         backends=("MlxMetal", "MlxCpu") if sys.platform == "darwin" else ("MlxCpu",),
         worker=settings.worker,

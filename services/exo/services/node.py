@@ -98,6 +98,7 @@ class NodeServices:
             process_ids=lambda: [*self.worker.process_ids(), *extra_processes()],
             beats=self.worker.beats,
             clock=clock,
+            memory_budget=settings.memory_budget,
         )
         self._snapshots = Snapshots(bus, projection=self.projection)
         self._election = Election(bus, node=node, boot=boot, clock=clock, rule=self._rule)

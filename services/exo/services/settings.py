@@ -24,7 +24,11 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. `model_directories` are searched in order; the first one takes new models."""
+    """One node. `model_directories` are searched in order; the first one takes new models.
+
+    `read_only_directories` are searched after them and never written to. `memory_budget` is what this
+    node and its models may take together, in bytes, in place of what the machine says; 0 asks it.
+    """
 
     node: NodeId
     boot: BootId
@@ -32,6 +36,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     model_directories: tuple[Path, ...]
     data_directory: Path
+    read_only_directories: tuple[Path, ...] = ()
+    memory_budget: int = 0
     api_port: int = 0
     addresses: tuple[str, ...] = ()
     backends: tuple[str, ...] = ("MlxCpu",)

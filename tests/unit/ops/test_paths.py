@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from exo.ops import paths as paths_module
+from exo.ops.errors import SettingsError
+from exo.ops.model_directories import find_model_directories
 from exo.ops.paths import find_paths
+from exo.ops.settings import Settings
 
 
 def test_linux_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,3 +40,25 @@ def test_prepared_directories_are_the_owners_only(tmp_path: Path) -> None:
     paths.prepare()
     paths.prepare()
     assert [stat.S_IMODE(path.stat().st_mode) for path in (paths.data, paths.cache, paths.logs)] == [0o700] * 3
+
+
+def test_a_models_directory_in_both_lists_is_read_only() -> None:
+    settings = Settings(
+        default_models_dir=Path("/a"),
+        models_dirs=(Path("/b"), Path("/c")),
+        models_read_only_dirs=(Path("/b"), Path("/d")),
+    )
+    found = find_model_directories(settings, find_paths(Path("/box")))
+    assert found.writable == (Path("/a"), Path("/c"))
+    assert found.read_only == (Path("/b"), Path("/d"))
+    assert found.all == (Path("/a"), Path("/c"), Path("/b"), Path("/d"))
+
+
+def test_models_lie_in_the_data_directory_unless_said_otherwise() -> None:
+    assert find_model_directories(Settings(), find_paths(Path("/box"))).all == (Path("/box/models"),)
+
+
+def test_a_node_needs_one_models_directory_to_write_to() -> None:
+    settings = Settings(models_read_only_dirs=(Path("/box/models"),))
+    with pytest.raises(SettingsError, match="read-only"):
+        find_model_directories(settings, find_paths(Path("/box")))

@@ -102,6 +102,16 @@ def test_a_folder_that_cannot_be_written_is_read_only(tmp_path: Path) -> None:
     assert report(held).status == "read_only"
 
 
+def test_a_directory_that_is_said_to_be_read_only_comes_last_and_stays_as_it_is(tmp_path: Path) -> None:
+    mine = make_folder(tmp_path / "mine", "same")
+    make_folder(tmp_path / "shared", "same")
+    make_folder(tmp_path / "shared", "more")
+    held = scan((tmp_path / "mine",), read_only=(tmp_path / "shared",))
+    assert held[ModelId("same")].folder == mine
+    assert report(held[ModelId("same")]).status == "complete"
+    assert report(held[ModelId("more")]).status == "read_only"
+
+
 def test_names_become_folders_and_nothing_else() -> None:
     assert folder_name(ModelId("org/name")) == "org--name"
     for name in ("org/name", "name", "a.b-c_d/E.1"):

@@ -36,6 +36,13 @@ def test_memory_is_measured() -> None:
     assert 1_000_000 < gauge.process_bytes < gauge.total
 
 
+def test_a_memory_budget_shrinks_by_what_is_held() -> None:
+    gauge = read_memory([os.getpid()], budget=10**12)
+    assert gauge.total == 10**12
+    assert gauge.available == 10**12 - gauge.process_bytes
+    assert read_memory([os.getpid()], budget=1).available == 0
+
+
 def test_a_process_that_is_gone_holds_nothing() -> None:
     assert read_resident(2**22 + 1) == 0
 

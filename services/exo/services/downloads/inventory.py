@@ -45,12 +45,12 @@ def folder_name(model: ModelId) -> str:
     return model.replace("/", "--")
 
 
-def scan(directories: tuple[Path, ...]) -> dict[ModelId, Held]:
-    """Find every complete model; the first directory that holds one wins."""
+def scan(directories: tuple[Path, ...], *, read_only: tuple[Path, ...] = ()) -> dict[ModelId, Held]:
+    """Find every complete model; the first directory that holds one wins, `read_only` ones come last."""
     found: dict[ModelId, Held] = {}
-    for directory in directories:
+    for directory in (*directories, *read_only):
         for folder in _list_folders(directory):
-            held = _read_folder(folder)
+            held = _read_folder(folder, writable=directory not in read_only)
             if held is not None:
                 found.setdefault(held.card.model_id, held)
     return found
@@ -76,7 +76,7 @@ def _list_folders(directory: Path) -> Iterator[Path]:
         log.warning("a models directory cannot be read", directory=str(directory), exc_info=True)
 
 
-def _read_folder(folder: Path) -> Held | None:
+def _read_folder(folder: Path, *, writable: bool) -> Held | None:
     try:
         weights = _list_weights(folder)
         if not weights or not (folder / _CONFIG_FILE).is_file():
@@ -86,7 +86,7 @@ def _read_folder(folder: Path) -> Held | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         log.warning("a model folder is skipped", folder=str(folder), reason=str(error))
         return None
-    return Held(card=card, folder=folder, writable=os.access(folder, os.W_OK), size_bytes=size)
+    return Held(card=card, folder=folder, writable=writable and os.access(folder, os.W_OK), size_bytes=size)
 
 
 def _list_weights(folder: Path) -> list[Path]:

@@ -66,7 +66,8 @@ class Models:
 
     async def refresh(self) -> bool:
         """Look at the disk again; True when something changed."""
-        held = await asyncio.to_thread(scan, self._settings.model_directories)
+        settings = self._settings
+        held = await asyncio.to_thread(scan, settings.model_directories, read_only=settings.read_only_directories)
         changed = held != self._held
         self._held = held
         return changed

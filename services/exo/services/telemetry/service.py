@@ -39,6 +39,7 @@ class Telemetry:
         process_ids: Callable[[], Iterable[int]],
         beats: Callable[[], Mapping[RunnerId, Beat]],
         clock: Clock,
+        memory_budget: int = 0,
     ) -> None:
         self._bus = bus
         self._node = node
@@ -46,6 +47,7 @@ class Telemetry:
         self._process_ids = process_ids
         self._beats = beats
         self._clock = clock
+        self._memory_budget = memory_budget
         self._processor = ProcessorProbe()
         self._throughput = ThroughputProbe()
 
@@ -58,7 +60,8 @@ class Telemetry:
     async def _measure_often(self) -> None:
         before = self._clock.monotonic()
         while True:
-            await self._publish("memory", read_memory([os.getpid(), *self._process_ids()]), interval=INTERVAL)
+            memory = read_memory([os.getpid(), *self._process_ids()], budget=self._memory_budget)
+            await self._publish("memory", memory, interval=INTERVAL)
             await self._publish("processor", self._processor.read(), interval=INTERVAL)
             now = self._clock.monotonic()
             await self._publish(

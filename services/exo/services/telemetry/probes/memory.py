@@ -7,15 +7,20 @@ import psutil
 from exo.streams.telemetry import MemoryGauge
 
 
-def read_memory(process_ids: Iterable[int]) -> MemoryGauge:
-    """Measure now; processes that are gone count nothing."""
+def read_memory(process_ids: Iterable[int], *, budget: int = 0) -> MemoryGauge:
+    """Measure now; processes that are gone count nothing.
+
+    With a `budget` in bytes, what is available is what these processes leave of it, whatever the
+    machine says.
+    """
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    held = sum(read_resident(process_id) for process_id in process_ids)
     return MemoryGauge(
-        total=memory.total,
-        available=memory.available,
+        total=budget or memory.total,
+        available=max(budget - held, 0) if budget else memory.available,
         swap_total=swap.total,
         swap_available=swap.free,
-        process_bytes=sum(read_resident(process_id) for process_id in process_ids),
+        process_bytes=held,
     )
 
 
