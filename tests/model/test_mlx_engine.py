@@ -178,11 +178,6 @@ def test_the_template_opens_the_thinking_block(engine: MlxEngine) -> None:
     assert not engine.render(chat("hi", thinking=False)).reasoning_open
 
 
-def test_an_empty_prompt_is_refused(engine: MlxEngine) -> None:
-    with pytest.raises(RequestRefusedError, match="empty"):
-        engine.render(ask(""))
-
-
 def test_the_context_is_the_smaller_of_model_and_instance(engine: MlxEngine, tiny_model: TinyModel) -> None:
     assert engine.context_length == CONTEXT
     small = load_engine(tiny_model(), context_length=64)

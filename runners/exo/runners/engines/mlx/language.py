@@ -40,13 +40,11 @@ class Language:
         except TemplateRefused as refusal:
             raise RequestRefusedError(Code.INVALID_REQUEST, str(refusal)) from refusal
         tokens = self._encode(rendered)
-        self._check(request, len(tokens))
+        self._check_bias(request)
         start = self.markers.think_start
         return Prompt(tuple(tokens), rendered.text, bool(start) and rendered.text.rstrip().endswith(start))
 
-    def _check(self, request: GenerationRequest, length: int) -> None:
-        if length == 0:
-            raise RequestRefusedError(Code.INVALID_REQUEST, "the prompt is empty")
+    def _check_bias(self, request: GenerationRequest) -> None:
         strange = [token for token in request.sampling.logit_bias if not 0 <= token < self._vocabulary_size]
         if strange:
             message = f"logit_bias names token {strange[0]}; this model's tokens are 0 to {self._vocabulary_size - 1}"
