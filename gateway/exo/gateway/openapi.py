@@ -6,7 +6,7 @@ Served at `/openapi.json` and `/schema`; `/docs` renders it without loading anyt
 from typing import Any, Final
 
 import msgspec
-from litestar import Litestar, Request
+from litestar import Request
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
@@ -55,11 +55,6 @@ def openapi_config(version: str) -> OpenAPIConfig:
         path="/schema",
         render_plugins=[_Renderer(path="/")],
     )
-
-
-def make_document(app: Litestar) -> dict[str, Any]:
-    """Give the whole document of an app."""
-    return complete_document(app.openapi_schema.to_schema())
 
 
 def complete_document(document: dict[str, Any]) -> dict[str, Any]:

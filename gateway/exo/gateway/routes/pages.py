@@ -20,6 +20,15 @@ async def get_docs() -> ASGIApp:
     return ASGIResponse(body=REFERENCE_PAGE, media_type="text/html", headers=headers)
 
 
+@get("/openapi.json", include_in_schema=False)
+async def get_openapi(request: Request[Any, Any, Any]) -> ASGIApp:
+    """The same document as at `/schema`."""
+    config = request.app.openapi_config
+    assert config is not None
+    body = config.render_plugins[0].render(request, request.app.openapi_schema.to_schema())
+    return ASGIResponse(body=body, media_type="application/json")
+
+
 @route(["/", "/{path:path}"], http_method=[HttpMethod.GET, HttpMethod.HEAD], status_code=200, include_in_schema=False)
 async def get_page(request: Request[Any, Any, Any]) -> ASGIApp:
     """A file of the dashboard, or 404: its pages live behind `#`, so no unknown path is a page."""
