@@ -55,8 +55,15 @@ def _configure_structlog(level: int) -> None:
     )
 
 
+class _TerminalHandler(logging.StreamHandler[TextIO]):
+    """Clears the progress line that may stand where the next line goes; it is drawn again when it moves."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"\r\x1b[K{super().format(record)}"
+
+
 def _make_stream_handler(stream: TextIO, verbosity: int) -> logging.Handler:
-    handler = logging.StreamHandler(stream)
+    handler = _TerminalHandler(stream) if stream.isatty() else logging.StreamHandler(stream)
     handler.setLevel({-1: logging.WARNING, 0: logging.INFO}.get(verbosity, logging.DEBUG))
     stamp = _stamp("%Y-%m-%dT%H:%M:%S" if verbosity >= 1 else "%H:%M:%S")
     handler.setFormatter(_make_formatter(stamp, colors=wants_color(stream), source=verbosity >= 1))

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 EXAMPLE = "Name three uses of a paper clip."
 
 
-def make_ready_lines(url: str, models: Sequence[str]) -> list[str]:
-    """Give the lines for a node at `url` that serves `models`; without any, how to get one."""
+def make_ready_lines(url: str, models: Sequence[str], *, asked: Sequence[str] = ()) -> list[str]:
+    """Give the lines for a node at `url` that serves `models`, of those `asked` for; without any, how to get one."""
     if not url:
         return ["exo is ready, without an API on this node (--no-api)"]
     lines = [f"exo is ready at {url}"]
+    if asked and not models:
+        return [
+            *lines,
+            f"No model is running: the log says what keeps {', '.join(asked)} from it. `exo doctor` may help.",
+        ]
     if not models:
         return [
             *lines,

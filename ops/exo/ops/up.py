@@ -185,7 +185,7 @@ async def _launch_and_wait(
     """Bring the asked models up beside a node that serves already; a model that fails leaves the node up."""
 
     async def launch() -> None:
-        when_ready(make_ready_lines(url, await _launch(url, settings.models)))
+        when_ready(make_ready_lines(url, await _launch(url, settings.models), asked=settings.models))
 
     async with asyncio.TaskGroup() as group:
         launching = group.create_task(launch())

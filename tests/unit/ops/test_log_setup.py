@@ -88,6 +88,13 @@ def test_color_is_for_terminals() -> None:
     assert "\x1b[" not in log_some(0)
 
 
+def test_a_log_line_takes_the_place_of_a_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = log_some(0, stream=Terminal()).split("\n")
+    assert lines.pop() == ""
+    assert [line for line in lines if not line.startswith("\r\x1b[K")] == []
+
+
 def test_text_of_users_and_secrets_are_redacted_at_any_depth(tmp_path: Path) -> None:
     stream = io.StringIO()
     set_up_logging(verbosity=1, log_file=tmp_path / "exo.log", stream=stream)
