@@ -1,6 +1,6 @@
 """The dashboard and the API's reference page; everything else that nobody serves is a JSON 404."""
 
-from typing import Any
+from typing import Any, cast
 
 from litestar import Request, get, route
 from litestar.enums import HttpMethod
@@ -25,7 +25,8 @@ async def get_openapi(request: Request[Any, Any, Any]) -> ASGIApp:
     """The same document as at `/schema`."""
     config = request.app.openapi_config
     assert config is not None
-    body = config.render_plugins[0].render(request, request.app.openapi_schema.to_schema())
+    plugin = cast("Any", config.render_plugins[0])
+    body: bytes = plugin.render(request, request.app.openapi_schema.to_schema())
     return ASGIResponse(body=body, media_type="application/json")
 
 
