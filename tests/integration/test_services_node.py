@@ -10,6 +10,8 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from exo.broker.bus import StoredMessage
+from exo.broker.errors import NotFoundError
 from exo.broker.memory import MemoryBus
 from exo.services.worker import supervisor
 from exo.streams import commands as c
@@ -20,7 +22,7 @@ from exo.streams.codes import Code
 from exo.streams.ids import BootId, CommandId, InstanceId, NodeId, TaskId, new_command_id, new_instance_id
 from exo.streams.instances import Failed as RunnerFailed
 from exo.streams.instances import Ready, Starting
-from exo.streams.layout import COMMANDS, NODES, TOKENS
+from exo.streams.layout import COMMANDS, NODES, REQUESTS, TOKENS
 from exo.streams.requests import GenerationRequest, Message, TextPart
 from exo.streams.views import runners_of
 from support.services import BOOT, NODE, NOW, SCRIPTED, Cluster, scripted
@@ -301,6 +303,26 @@ async def test_a_request_without_a_body_is_refused(tmp_path: Path) -> None:
         ended = state.ended_tasks.get(task)
         assert ended is not None
         assert (ended.code, ended.last_index) == (Code.INTERNAL, 0)
+
+
+class LosingBus(MemoryBus):
+    """Has lost the stream of request bodies."""
+
+    async def get_last(self, stream: str, subject: str) -> StoredMessage | None:
+        if stream == REQUESTS.name:
+            raise NotFoundError("no stream")
+        return await super().get_last(stream, subject)
+
+
+async def test_a_broker_that_lost_a_body_costs_one_request_and_no_runner(tmp_path: Path) -> None:
+    async with Cluster(LosingBus(), scripted(tmp_path)) as cluster:
+        await cluster.place()
+        pid = runner_pid(cluster)
+        answer = await cluster.submit("[[say:hello]]")
+        refused = await answer.end()
+        assert isinstance(refused, Rejected)
+        assert refused.code == Code.INTERNAL
+        assert runner_pid(cluster) == pid
 
 
 async def test_the_runner_refuses_what_it_cannot_answer(tmp_path: Path) -> None:

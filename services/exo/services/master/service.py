@@ -23,9 +23,17 @@ from exo.services.projection import Projection
 from exo.services.telemetry.gauges import Gauges
 from exo.streams.codes import Code
 from exo.streams.commands import Command, CreateInstance, PlaceInstance
-from exo.streams.events import CommandRejected, Decision, NodeJoined, NodeLeft, Recorded, RunnerStatusChanged
+from exo.streams.events import (
+    CommandRejected,
+    Decision,
+    InstancePlaced,
+    NodeJoined,
+    NodeLeft,
+    Recorded,
+    RunnerStatusChanged,
+)
 from exo.streams.ids import NodeId
-from exo.streams.instances import Failed
+from exo.streams.instances import Failed, Instance
 from exo.streams.layout import COMMANDS
 from exo.streams.state import State
 from exo.streams.views import online_workers
@@ -33,7 +41,8 @@ from exo.streams.views import online_workers
 log = structlog.get_logger(__name__)
 
 CONSUMER = "master"
-SWEEP_INTERVAL = 1.0
+SWEEP_INTERVAL = 2.0
+"""Seconds; what is urgent (a node that joined or left, a runner that gave up) is swept at once."""
 _GAUGES_TIMEOUT = 3.0
 """Seconds after the start of a reign for which placement waits for memory samples."""
 
@@ -108,6 +117,8 @@ class Master:
         decision = read if isinstance(read, CommandRejected) else self._judge(read, state)
         if isinstance(decision, CommandRejected):
             log.info("a command was rejected", command=identifier, code=decision.code)
+        if isinstance(decision, InstancePlaced):
+            _log_placement(decision.instance)
         await self._reign.write(decision, cause=identifier)
 
     def _judge(self, command: Command, state: State) -> Decision:
@@ -155,3 +166,14 @@ class Master:
         failed = isinstance(event, RunnerStatusChanged) and isinstance(event.status, Failed)
         if failed or isinstance(event, NodeJoined | NodeLeft):
             self._sweep_is_due.set()
+
+
+def _log_placement(instance: Instance) -> None:
+    log.info(
+        "an instance is placed",
+        model=instance.model.model_id,
+        nodes=[shard.node for shard in instance.shards],
+        memory_bytes=sum(shard.memory_bytes for shard in instance.shards),
+        context_length=instance.context_length,
+        model_context_length=instance.model.context_length,
+    )

@@ -56,7 +56,8 @@ class RunnerProcess:
         """Write one frame; a process that is gone is noticed elsewhere, by the end of its output."""
         assert self._process.stdin is not None
         body = encode(frame)
-        with contextlib.suppress(ConnectionError):
+        # uvloop raises RuntimeError where asyncio is silent: the pipe was closed at our end.
+        with contextlib.suppress(ConnectionError, RuntimeError):
             self._process.stdin.write(len(body).to_bytes(LENGTH_BYTES, "big") + body)
             await self._process.stdin.drain()
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from exo.broker.bus import Bus
-from exo.broker.errors import BusUnavailableError
+from exo.broker.errors import BrokerError, BusUnavailableError
 from exo.services.clock import Clock
 from exo.services.journal import Journal
 from exo.services.projection import Projection
@@ -83,7 +83,7 @@ class Worker:
         self._changed.set()
         try:
             async with asyncio.TaskGroup() as self._group:
-                self._spawn(self._publisher.run())
+                self._group.create_task(self._publisher.run())
                 self._fail_known()
                 while True:
                     await self._changed.wait()
@@ -206,7 +206,11 @@ class Worker:
         self._changed.set()
 
     async def _dispatch(self, task: TaskRecord, supervisor: Supervisor) -> None:
-        request = await self._fetch(task.id)
+        try:
+            request = await self._fetch(task.id)
+        except (BrokerError, CodecError):
+            log.exception("the body of a request cannot be read", task=task.id)
+            request = None
         state = self._projection.state
         if task.id not in state.tasks:
             ended = state.ended_tasks.get(task.id)
@@ -226,11 +230,7 @@ class Worker:
             except BusUnavailableError:
                 await self._clock.sleep(_RETRY)
                 continue
-            try:
-                return decode_stored_request(message.payload).request if message else None
-            except CodecError:
-                log.exception("the body of a request cannot be read", task=task)
-                return None
+            return decode_stored_request(message.payload).request if message else None
 
     async def _fail(self, task: TaskRecord, code: str, message: str) -> None:
         chunk = self._book.break_off(task.id, attempt=task.attempt, code=code, message=message)
@@ -257,7 +257,15 @@ class Worker:
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         assert self._group is not None
-        self._group.create_task(work)
+        self._group.create_task(_guard(work))
+
+
+async def _guard(work: Coroutine[None, None, None]) -> None:
+    """One action that fails must not take the node's other runners down."""
+    try:
+        await work
+    except Exception:
+        log.exception("an action of the worker failed")
 
 
 def _refuse(action: Action) -> Action | None:

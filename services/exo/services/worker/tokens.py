@@ -130,10 +130,9 @@ class TokenPublisher:
             self._refresh()
         except BrokerError:
             log.exception("a chunk cannot be published", task=task)
-        end = _describe_end(self._node, task, chunk)
-        if end is None:
+        if not isinstance(chunk, TERMINAL):
             return False
-        self._ends.append(end)
+        self._ends.append(_describe_end(self._node, task, chunk))
         self._due.set()
         return True
 
@@ -198,11 +197,7 @@ class TokenPublisher:
             self._due.set()
 
 
-def _describe_end(node: NodeId, task: TaskId, chunk: Chunk) -> TaskFinished | TaskFailed | None:
-    match chunk:
-        case Done(index=index, reason=reason, usage=usage):
-            return TaskFinished(node=node, task=task, last_index=index, reason=reason, usage=usage)
-        case Rejected(index=index, code=code, message=message) | Failed(index=index, code=code, message=message):
-            return TaskFailed(node=node, task=task, last_index=index, code=code, message=message)
-        case _:
-            return None
+def _describe_end(node: NodeId, task: TaskId, chunk: Done | Rejected | Failed) -> TaskFinished | TaskFailed:
+    if isinstance(chunk, Done):
+        return TaskFinished(node=node, task=task, last_index=chunk.index, reason=chunk.reason, usage=chunk.usage)
+    return TaskFailed(node=node, task=task, last_index=chunk.index, code=chunk.code, message=chunk.message)
