@@ -2,7 +2,7 @@
  * The only place that speaks HTTP to exo. Every failure is either an `ApiError`, which the server sent
  * with its stable code, or an `Unreachable`, when no server answered at all.
  */
-import type { ChatRequest, ClusterState, ModelEntry, Telemetry } from "./types";
+import type { ChatRequest, ClusterState, ModelList, Placing, Telemetry } from "./types";
 import type { StatePart } from "../lib/parts";
 
 /** The server's refusal, in its own words. */
@@ -103,13 +103,14 @@ export function getTelemetry(): Promise<Telemetry> {
 
 /** Ids of all models that the API knows, running or not, sorted. */
 export async function listModels(): Promise<string[]> {
-  const { data } = await getJson<{ data: ModelEntry[] }>("v1/models");
+  const { data } = await getJson<ModelList>("v1/models");
   return data.map((model) => model.id).sort();
 }
 
 /** Asks for a model to be placed; a rejection arrives as an `ApiError` with the reason. */
 export async function placeModel(modelId: string): Promise<void> {
-  await postJson("place_instance", { model_id: modelId });
+  const placing: Placing = { model_id: modelId };
+  await postJson("place_instance", placing);
 }
 
 export async function removeInstance(id: string): Promise<void> {

@@ -14,7 +14,7 @@ it("joins reasoning and text, and reads the end and the usage", () => {
     { choices: [{ delta: { content: "Hel" } }] },
     { choices: [{ delta: { content: "lo" } }] },
     { choices: [{ delta: {}, finish_reason: "stop" }], usage: null },
-    { choices: [], usage: { prompt_tokens: 3, completion_tokens: 7 } },
+    { choices: [], usage: { completion_tokens: 7 } },
   );
   expect(answer).toEqual({
     content: "Hello",

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { ClusterState, RunnerStatus, Sample } from "../api/types";
-import { aState, anInstance } from "../testing/examples";
+import { aState, aTask, anInstance } from "../testing/examples";
 import {
   ageOf,
   gaugeOf,
@@ -77,10 +77,7 @@ it("counts the tasks of one instance", () => {
   const state = aState({ instances: [anInstance("one", [{ type: "ready" }])] });
   const instance = state.instances["one"];
   if (!instance) throw new Error("the example lost its instance");
-  const tasks = {
-    a: { id: "a", model: "m", instance: "one" },
-    b: { id: "b", model: "m", instance: "two" },
-  };
+  const tasks = { a: aTask("a", "one"), b: aTask("b", "two") };
   expect(tasksInFlight({ ...state, tasks }, instance)).toBe(1);
 });
 
@@ -112,6 +109,6 @@ it("calls a gauge stale after it missed two readings, and narrows it by kind", (
   expect(ageOf(reading, 0)).toBe(2000);
   expect(isStale(reading, 24_000)).toBe(false);
   expect(isStale(reading, 24_001)).toBe(true);
-  expect(gaugeOf(gauges, "n", "disk")).toBeNull();
+  expect(gaugeOf(gauges, "n", "throughput")).toBeNull();
   expect(gaugeOf(gauges, "other", "memory")).toBeNull();
 });

@@ -1,5 +1,5 @@
 /** Small but whole pieces of State for tests. */
-import type { ClusterState, Instance, RunnerRecord, RunnerStatus } from "../api/types";
+import type { ClusterState, Instance, ModelCard, RunnerRecord, RunnerStatus, TaskRecord } from "../api/types";
 
 interface Example {
   instance: Instance;
@@ -26,9 +26,72 @@ export function anInstance(id: string, statuses: RunnerStatus[]): Example {
     status,
     since: 0,
   }));
-  const model = { model_id: `model-of-${id}`, name: "" };
-  const rest = { sharding: "Pipeline", transport: "MlxRing", context_length: 4096, placed_at: 0 };
-  return { instance: { id, model, shards, ...rest }, runners };
+  const instance: Instance = {
+    id,
+    model: aCard(`model-of-${id}`),
+    sharding: "Pipeline",
+    transport: "MlxRing",
+    shards,
+    context_length: 4096,
+    placed_at: 0,
+  };
+  return { instance, runners };
+}
+
+function aCard(id: string): ModelCard {
+  return {
+    model_id: id,
+    name: "",
+    family: "",
+    base_model: "",
+    architecture: "",
+    quantization: "",
+    tasks: ["TextGeneration"],
+    capabilities: ["text"],
+    n_layers: 10,
+    hidden_size: 0,
+    attention_heads: 0,
+    key_value_heads: 0,
+    head_dim: 0,
+    vocabulary_size: 0,
+    context_length: 4096,
+    parameters: 0,
+    storage_bytes: 0,
+    supports_tensor: false,
+    reasoning_dialect: "none",
+    backends: ["MlxCpu"],
+    trust_remote_code: false,
+    is_custom: false,
+    sampling: {
+      temperature: null,
+      top_p: null,
+      top_k: null,
+      min_p: null,
+      repetition_penalty: null,
+      presence_penalty: null,
+      frequency_penalty: null,
+    },
+    source: "builtin",
+  };
+}
+
+export function aTask(id: string, instance: string): TaskRecord {
+  return {
+    id,
+    command: `command-of-${id}`,
+    model: `model-of-${instance}`,
+    instance,
+    node: "node-0",
+    boot: "boot",
+    gateway: "node-0",
+    gateway_boot: "boot",
+    attempt: 1,
+    key: "",
+    priority: 0,
+    on_disconnect: "cancel",
+    assigned_at: 0,
+    deadline: 0,
+  };
 }
 
 function aNode(id: string, online: boolean): ClusterState["nodes"][string] {
@@ -40,8 +103,11 @@ function aNode(id: string, online: boolean): ClusterState["nodes"][string] {
     cores: 8,
     memory_total: 16_000_000_000,
     worker: true,
+    backends: ["MlxCpu"],
+    addresses: [],
+    api_port: 0,
   };
-  return { id, facts, online, since: 0, cause: online ? "" : "timed_out" };
+  return { id, boot: "boot", models: [], facts, online, since: 0, cause: online ? "" : "timed_out" };
 }
 
 /** A cluster of two nodes with these instances. */
@@ -56,7 +122,6 @@ export function aState({
     Object.fromEntries(items.map((item) => [item.id, item]));
   return {
     session: "session",
-    epoch: 1,
     applied: 7,
     nodes: byId([aNode("node-0", true), aNode("node-1", online)]),
     instances: byId(instances.map((example) => example.instance)),
