@@ -1,7 +1,8 @@
 """kill -9 of nats-server under load: nothing acknowledged is lost, nothing comes twice, everything resumes.
 
-Seen to fail with its mechanism switched off: without the position check in `follower.py` the first
-test ends with a gap, without message ids the second one stores some events twice.
+Seen to fail with its mechanism switched off: a follower that resumes one message too late never
+completes the first test. That message ids are needed is shown by defect 8 in
+`test_broker_nats_py_defects.py`, where the server stores what the client has given up.
 """
 
 import asyncio

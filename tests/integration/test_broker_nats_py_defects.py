@@ -16,12 +16,12 @@ from exo.broker.bus import Delivery
 from exo.broker.config import ServerSettings
 from exo.broker.errors import BusUnavailableError, PayloadTooLargeError, PermissionDeniedError
 from exo.broker.follower import HEARTBEAT, Tail
+from exo.broker.frames import Frame
 from exo.broker.hub import Hub
 from exo.broker.monitor import Monitor
 from exo.broker.nats_bus import NatsBus
 from exo.broker.policy import ConnectionSettings
 from exo.broker.server import NatsServer
-from exo.broker.wire import Frame
 from exo.streams import envelope
 from exo.streams.layout import MAX_PAYLOAD
 from support.nats import another_bus, kill, running_hub, wait_connection, wait_until
@@ -70,10 +70,11 @@ async def test_3_a_lost_delivery_is_noticed_and_repaired(hub: Hub, monkeypatch: 
     monkeypatch.setattr(Tail, "_hear", hear_less)
     for number in range(300):
         await hub.bus.append(EVENT, str(number).encode())
-    async for message in hub.bus.follow("EXO_EVENTS", after=0):
-        seen.append(message.sequence)
-        if len(seen) == 300:
-            break
+    messages = hub.bus.follow("EXO_EVENTS", after=0)
+    async with asyncio.timeout(30):
+        while len(seen) < 300:
+            seen.append((await anext(messages)).sequence)
+    await messages.aclose()
     assert seen == list(range(1, 301))
     assert drops == set()
 

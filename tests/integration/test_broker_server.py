@@ -111,7 +111,9 @@ async def test_the_node_dies_and_takes_the_server_along(tmp_path: Path) -> None:
 
 async def test_a_leftover_server_is_stopped_before_the_next_start(tmp_path: Path) -> None:
     """Node and shim are killed together, so that nobody is left to stop the server."""
-    with running_node(tmp_path / "nats") as (_, server):
+    with running_node(tmp_path / "nats") as (node, server):
+        # Held still, lest its supervisor does the work that the next start is to do.
+        node.send_signal(signal.SIGSTOP)
         kill(find_parent(server))
     assert is_server(server)
     async with running_hub(tmp_path) as hub:

@@ -15,9 +15,10 @@ from nats import errors as nats_errors
 
 from exo.broker.errors import BrokerError, BusUnavailableError, NoResponderError, PermissionDeniedError
 from exo.broker.feeds import Feed
+from exo.broker.frames import Frame
 from exo.broker.policy import ConnectionSettings, inbox_prefix, is_refusal, list_options, read_denial, translate
 from exo.broker.waiting import Waiter, Waiters, is_always_last
-from exo.broker.wire import Frame, WireClient
+from exo.broker.wire import WireClient
 from exo.streams.ids import new_boot_id
 
 log = structlog.get_logger(__name__)

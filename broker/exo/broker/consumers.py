@@ -17,11 +17,11 @@ from exo.broker.bus import StoredMessage, WorkItem
 from exo.broker.connect import Connection
 from exo.broker.errors import BusUnavailableError
 from exo.broker.feeds import Feed
+from exo.broker.frames import Frame
 from exo.broker.jetstream import API, SECOND, call
 from exo.broker.mailbox import Mailbox
 from exo.broker.poison import poison_message
 from exo.broker.replies import read_place
-from exo.broker.wire import Frame
 from exo.streams import envelope
 
 log = structlog.get_logger(__name__)

@@ -10,9 +10,9 @@ import msgspec
 from exo.broker.bus import StoredMessage
 from exo.broker.connect import Connection
 from exo.broker.errors import BrokerError, BusUnavailableError
+from exo.broker.frames import Frame
 from exo.broker.jetstream import API
 from exo.broker.replies import read_direct
-from exo.broker.wire import Frame
 
 BATCH_BYTES: Final = 32 * 1024 * 1024
 NOT_FOUND: Final = "404"

@@ -9,7 +9,8 @@ from contextlib import suppress
 from nats import errors as nats_errors
 from nats.aio.subscription import Subscription
 
-from exo.broker.wire import Frame, WireClient
+from exo.broker.frames import Frame
+from exo.broker.wire import WireClient
 
 
 class Feed:

@@ -16,10 +16,10 @@ from exo.broker.bus import StoredMessage
 from exo.broker.connect import Connection
 from exo.broker.errors import BusUnavailableError, NotFoundError
 from exo.broker.feeds import Feed
+from exo.broker.frames import Frame
 from exo.broker.jetstream import SECOND, call, delete_consumer, describe_stream
 from exo.broker.mailbox import Mailbox
 from exo.broker.replies import read_place
-from exo.broker.wire import Frame
 
 log = structlog.get_logger(__name__)
 

@@ -19,8 +19,8 @@ from exo.broker.consumers import WorkQueue, work
 from exo.broker.errors import BusUnavailableError
 from exo.broker.feeds import Feed
 from exo.broker.follower import follow
+from exo.broker.frames import Frame
 from exo.broker.policy import ConnectionSettings, translate
-from exo.broker.wire import Frame
 
 log = structlog.get_logger(__name__)
 

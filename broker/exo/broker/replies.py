@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from exo.broker.bus import StoredMessage
-from exo.broker.wire import Frame
+from exo.broker.frames import Frame
 
 _PLAIN_TOKENS = 9
 

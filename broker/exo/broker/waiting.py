@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from exo.broker.errors import BrokerError, PermissionDeniedError
+from exo.broker.frames import Frame
 from exo.broker.policy import Denial
-from exo.broker.wire import Frame
 
 
 def is_always_last(_reply: Frame) -> bool:

@@ -4,10 +4,10 @@ import pytest
 from nats import errors as nats_errors
 
 from exo.broker.errors import BusUnavailableError, PayloadTooLargeError, PermissionDeniedError
+from exo.broker.frames import Frame, read_headers
 from exo.broker.policy import Denial, read_denial, translate
 from exo.broker.replies import Place, read_direct, read_place
 from exo.broker.wildcards import check_key, matches
-from exo.broker.wire import Frame, read_headers
 
 
 @pytest.mark.parametrize(
