@@ -87,7 +87,7 @@ def test_a_seed_repeats_whatever_runs_beside_it(engine: MlxEngine) -> None:
 
 def test_top_k_one_and_tiny_top_p_are_greedy(engine: MlxEngine) -> None:
     (greedy,) = draw(engine, ask(PROMPTS[0]))
-    narrow = [Sampling(temperature=5, top_k=1), Sampling(temperature=5, top_p=1e-6), Sampling(temperature=5, min_p=1.0)]
+    narrow = [Sampling(temperature=5, top_k=1), Sampling(temperature=5, top_p=0.0), Sampling(temperature=5, min_p=1.0)]
     assert draw(engine, *[ask(PROMPTS[0], sampling=sampling) for sampling in narrow]) == [greedy] * 3
     (wide,) = draw(engine, ask(PROMPTS[0], sampling=Sampling(temperature=5, top_k=10**6, seed=1)))
     assert wide != greedy

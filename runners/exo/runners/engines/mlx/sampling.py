@@ -30,6 +30,8 @@ ENGINE_DEFAULTS = SamplingDefaults(
 """What holds where neither the request nor the model's card says anything."""
 
 _SHARED_SAMPLERS = 64
+_LEAST_TOP_P = 1e-9
+"""Stands for 0, which leaves the likeliest token alone; mlx-lm takes 0 itself for "no limit"."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +84,8 @@ class DrawingSampler:
 
     def _filter(self, logprobs: mx.array) -> mx.array:
         # In mlx-lm's order, so that the same settings mean the same as there.
-        if 0 < self._settings.top_p < 1:
-            logprobs = apply_top_p(logprobs, self._settings.top_p)
+        if self._settings.top_p < 1:
+            logprobs = apply_top_p(logprobs, max(self._settings.top_p, _LEAST_TOP_P))
         if self._settings.min_p > 0:
             logprobs = apply_min_p(logprobs, self._settings.min_p)
         if 0 < self._settings.top_k < logprobs.shape[-1]:
