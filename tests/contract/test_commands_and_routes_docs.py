@@ -9,6 +9,8 @@ from exo.gateway.routes.table import HANDLERS
 from exo.gateway.routes.unbuilt import UNBUILT, UNBUILT_HANDLERS
 from exo.ops import errors
 from exo.ops.cli.app import app
+from exo.ops.settings import describe_settings
+from exo.ops.upstream import FLAGS, Kept, Refused, Renamed
 from support.doc_tables import assert_rows, code, read_rows
 
 COMMON = ("`--url`", "`--data-dir`", "`--json`")
@@ -56,6 +58,20 @@ def test_every_option_is_documented() -> None:
     ]
     assert_rows("cli.md", "Options", rows)
     assert_rows("cli.md", "Common options", list(common.items()))
+
+
+def test_upstream_flags_that_are_kept_or_translated_exist() -> None:
+    known = {spelling for option in list_commands()["up"].params for spelling in option.opts}
+    kept = {name for name, fate in FLAGS.items() if isinstance(fate, Kept)} - {"--version"}
+    ours = {fate.ours for fate in FLAGS.values() if isinstance(fate, Renamed)}
+    assert kept | ours <= known
+    assert {name for name, fate in FLAGS.items() if isinstance(fate, Refused)} & known == set()
+
+
+def test_settings_name_flags_that_exist() -> None:
+    known = {spelling for option in list_commands()["up"].params for spelling in option.opts}
+    spelt = {flag for about in describe_settings().values() for flag in about.flag.split(", ") if flag}
+    assert spelt - {"-vv"} <= known
 
 
 def test_every_exit_code_is_documented() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from support.gguf_files import random_weights, write_gguf
 from support.node import NodeProcess, wait_for
 
 EXO = str(Path(sys.executable).with_name("exo"))
@@ -233,6 +234,24 @@ def look(command: list[str]) -> str:
         assert shown.wait(10) == 0, seen
     os.close(leader)
     return seen.decode()
+
+
+@pytest.mark.model
+def test_a_file_becomes_a_model_that_answers_and_goes_again(node: NodeProcess, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", random_weights())
+    imported = exo("models", "import", str(file), "--name", "me/tiny", data=node.data)
+    assert read(imported) == "me/tiny\n"
+    assert "converting me/tiny\n" in imported.stderr
+    rows = {row["model"]: row for row in read_table(read(exo("models", "list", data=node.data)))}
+    assert (rows["me/tiny"]["status"], rows["me/tiny"]["source"]) == ("downloaded", "gguf:tiny.gguf")
+    # Not running yet: the command starts it and says so.
+    answered = exo("run", "me/tiny", "hello", "--max-tokens", "4", data=node.data)
+    assert read(answered) is not None
+    assert "me/tiny" in answered.stderr
+    in_use = exo("models", "remove", "me/tiny", data=node.data)
+    assert (in_use.returncode, "exo stop me/tiny" in in_use.stderr) == (1, True)
+    read(exo("stop", "tiny", data=node.data))
+    assert read(exo("models", "remove", "me/tiny", data=node.data)) == "me/tiny\n"
 
 
 def test_down_stops_a_daemon_that_up_detached(tmp_path: Path) -> None:

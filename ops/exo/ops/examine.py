@@ -9,6 +9,7 @@ import os
 import resource
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,7 @@ from exo.ops.layers import Loaded
 from exo.ops.lock import is_held, read_holder
 from exo.ops.model_directories import find_model_directories
 from exo.ops.node_file import RunningNode, read_node_file
+from exo.ops.settings import Settings, runner_environment
 from exo.runners.blas import BlasReport
 from exo.services.downloads.inventory import scan
 from exo.services.telemetry.probes.disk import read_disk
@@ -48,7 +50,9 @@ async def examine(loaded: Loaded) -> Facts:
     """Look at everything at once."""
     paths = loaded.paths
     directories = find_model_directories(loaded.settings, paths)
-    broker, engine, node = await asyncio.gather(_examine_broker(loaded), _examine_engine(), _examine_node(loaded))
+    broker, engine, node = await asyncio.gather(
+        _examine_broker(loaded), _examine_engine(loaded.settings), _examine_node(loaded)
+    )
     return Facts(
         version=exo_version(),
         settings_warnings=loaded.warnings,
@@ -87,12 +91,13 @@ async def _examine_running_broker(store: Path) -> BrokerFacts:
     return BrokerFacts(running=True, fault="" if health.healthy else health.error or health.status, poisoned=poisoned)
 
 
-async def _examine_engine() -> EngineFacts:
-    status, output, complaint = await _run_python("-c", _ENGINE)
+async def _examine_engine(settings: Settings) -> EngineFacts:
+    environment = {**os.environ, **runner_environment(settings)}
+    status, output, complaint = await _run_python("-c", _ENGINE, environment=environment)
     if status != 0:
         return EngineFacts(problem=complaint or f"importing MLX ended with status {status}")
     version, device = msgspec.json.decode(output, type=tuple[str, str])
-    status, output, complaint = await _run_python("-m", "exo.runners.blas")
+    status, output, complaint = await _run_python("-m", "exo.runners.blas", environment=environment)
     if status != 0:
         return EngineFacts(version=version, device=device, blas_remedy=complaint)
     report = msgspec.json.decode(output, type=BlasReport)
@@ -101,10 +106,14 @@ async def _examine_engine() -> EngineFacts:
     )
 
 
-async def _run_python(*arguments: str) -> tuple[int, bytes, str]:
+async def _run_python(*arguments: str, environment: Mapping[str, str]) -> tuple[int, bytes, str]:
     """Run this interpreter; gives its status, its output, and the last line of its complaints."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        *arguments,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         output, errors = await asyncio.wait_for(process.communicate(), _PATIENCE)

@@ -109,6 +109,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nats_port: Annotated[Port, _about("port of the message broker on loopback; 0 takes any free one")] = 0
 
 
+def runner_environment(settings: Settings) -> dict[str, str]:
+    """Give the variables that runners read for themselves, before they load anything."""
+    return {"EXO_BLAS": settings.blas} if settings.blas else {}
+
+
 class About(msgspec.Struct, frozen=True):
     """What the documentation and the loader know of one setting."""
 

@@ -18,6 +18,7 @@ from exo.ops.layers import Loaded
 from exo.ops.lock import DirectoryLock
 from exo.ops.logging import set_up_logging
 from exo.ops.node_file import load_node_id, remove_node_file
+from exo.ops.settings import runner_environment
 
 OPEN_FILES = 65_535
 """Each stream, each runner's pipes and each broker connection is one."""
@@ -35,9 +36,7 @@ def start_node(loaded: Loaded, *, when_ready: Callable[[list[str]], None]) -> in
     from exo.ops.up import run_node
 
     _prepare(loaded)
-    if loaded.settings.blas:
-        # Read by the runners, before they load anything else.
-        os.environ["EXO_BLAS"] = loaded.settings.blas
+    os.environ.update(runner_environment(loaded.settings))
     with DirectoryLock(loaded.paths.lock_file):
         node_id = load_node_id(loaded.paths.node_id_file)
         set_up_logging(verbosity=loaded.settings.verbosity, log_file=loaded.paths.log_file)
