@@ -11,7 +11,6 @@ import importlib
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from exo.broker.hub import Hub, HubSettings
+from exo.ops.backends import find_backends
 from exo.ops.banner import api_url, exo_version
 from exo.ops.errors import FAILED, OK, CommandError
 from exo.ops.layers import Loaded
@@ -124,7 +124,7 @@ def _node_settings(settings: Settings, paths: Paths, node_id: NodeId, *, boot: B
         data_directory=paths.data,
         memory_budget=settings.memory_available_mb * MEGABYTE,
         api_port=port,
-        backends=("MlxMetal", "MlxCpu") if sys.platform == "darwin" else ("MlxCpu",),
+        backends=find_backends(),
         worker=settings.worker,
         offline=settings.offline,
         max_retries=settings.max_instance_retries,
