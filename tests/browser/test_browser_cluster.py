@@ -72,6 +72,15 @@ def test_the_page_says_that_its_node_is_gone_and_comes_back_with_it(
         page.context.close()
 
 
+def test_a_node_with_an_open_page_stops_in_good_order(open_page: Opener, tmp_path: Path, home: dict[str, str]) -> None:
+    with running_node(tmp_path / "node", "--offline", env=home) as node:
+        page = open_page(url=node.url, refusals=None)
+        assert node.stop() == 0
+        assert "Traceback" not in node.log()
+        expect(page.get_by_text("No connection", exact=True)).to_be_visible()
+        page.context.close()
+
+
 @pytest.mark.full
 def test_an_idle_page_does_not_poll(open_page: Opener, node: NodeProcess) -> None:
     page = open_page()
