@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any, Final, cast
 
 from litestar.types import Receive, Scope, Send
 
@@ -17,13 +16,11 @@ from exo.gateway.errors import ClientGoneError, GatewayError
 from exo.gateway.hub import RelayHub
 from exo.gateway.metrics import Metrics
 from exo.gateway.relay import Relay
+from exo.gateway.responses import find_abort
 from exo.gateway.sse import BEGINNING, HEADERS, KEEP_ALIVE, Position, encode_frames
 from exo.gateway.submit import Submitter
 from exo.streams.chunks import TERMINAL, Chunk, Failed, Rejected
 from exo.streams.requests import StoredRequest
-
-ABORT: Final = "exo.abort"
-"""Where `exo.gateway.serve` puts the function that drops a connection at once."""
 
 
 class AnswerResponse:
@@ -49,7 +46,7 @@ class AnswerResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write frames until the terminal chunk, then end the response in good order."""
         relay = self._relay
-        relay.cut = cast("dict[str, Any]", scope).get(ABORT)
+        relay.cut = find_abort(scope)
         stored = self._stored
         renderer = self._dialect.render_stream(stored.task, stored.request.model, stored.resume)
         async with self._courier.watch(relay, receive):

@@ -12,7 +12,6 @@ from litestar import Litestar, Request
 from litestar.di import Provide
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.response import Response
-from litestar.types import ASGIApp
 
 from exo.broker.bus import Bus
 from exo.gateway.dialects.registry import render_error_for
@@ -32,9 +31,7 @@ _CODE_OF_STATUS: Final = {
 }
 
 
-def create_app(
-    bus: Bus, ports: GatewayPorts, *, node: NodeIdentity, settings: GatewaySettings | None = None
-) -> ASGIApp:
+def create_app(bus: Bus, ports: GatewayPorts, *, node: NodeIdentity, settings: GatewaySettings | None = None) -> Edge:
     """Give the app; its lifespan runs the gateway's own tasks."""
     gateway = Gateway(bus, ports, node=node, settings=settings or GatewaySettings())
     app = Litestar(
@@ -46,7 +43,12 @@ def create_app(
         request_max_body_size=gateway.settings.body_limit,
         logging_config=None,
     )
-    return Edge(app, policy=gateway.settings.access, metrics=gateway.metrics)
+    return Edge(
+        app,
+        policy=gateway.settings.access,
+        metrics=gateway.metrics,
+        begin_shutdown=gateway.event_streams.stopping.set,
+    )
 
 
 def _always(gateway: Gateway) -> Callable[[], Gateway]:

@@ -6,6 +6,7 @@ wrapper around the Litestar app, because Litestar's own middleware never sees un
 
 import re
 import uuid
+from collections.abc import Callable
 from typing import Final
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,10 +25,14 @@ _Headers = list[tuple[bytes, bytes]]
 class Edge:
     """Wraps the app. One instance per gateway."""
 
-    def __init__(self, app: ASGIApp, *, policy: AccessPolicy, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, *, policy: AccessPolicy, metrics: Metrics, begin_shutdown: Callable[[], None]
+    ) -> None:
         self._app = app
         self._policy = policy
         self._metrics = metrics
+        self.begin_shutdown = begin_shutdown
+        """Ends the streams that have no end of their own; called before connections are waited for."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; everything but HTTP passes through."""

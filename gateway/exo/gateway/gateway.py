@@ -17,6 +17,7 @@ from exo.gateway.answers import Courier
 from exo.gateway.commands import Commander
 from exo.gateway.hub import RelayHub
 from exo.gateway.metrics import ClusterCollector, Metrics
+from exo.gateway.responses import EventStreams
 from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
 from exo.gateway.submit import Submitter
 from exo.streams.state import State
@@ -49,6 +50,7 @@ class Gateway:
             spawn=self.spawn,
         )
         self.courier = Courier(self.submitter, self.hub, metrics=self.metrics, keep_alive=settings.keep_alive)
+        self.event_streams = EventStreams(keep_alive=settings.keep_alive, stall_timeout=settings.stall_timeout)
         self.onboarded = False
         self._group: asyncio.TaskGroup | None = None
         self.metrics.registry.register(

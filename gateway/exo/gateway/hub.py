@@ -47,6 +47,7 @@ class RelayHub:
         self._spawn = spawn
         self._relays: dict[TaskId, list[Relay]] = {}
         self._repairs = asyncio.Semaphore(REPAIRS_AT_ONCE)
+        self._newest_sequence = 0
         self._disconnected_since = 0.0
         self._stop_listening = (states.on_event(self._on_event), bus.on_connection_change(self._on_connection))
 
@@ -54,9 +55,10 @@ class RelayHub:
         """Count the open relays."""
         return sum(len(relays) for relays in self._relays.values())
 
-    async def open(self, task: TaskId, *, cancels: bool) -> Relay:
-        """Subscribe to a task's chunks from now on."""
+    async def open(self, task: TaskId, *, cancels: bool, known: bool = False) -> Relay:
+        """Subscribe to a task's chunks from now on; a `known` task may have chunks in the stream already."""
         relay = Relay(task, on_gap=self._want_repair, cancels=cancels)
+        relay.scanned_to = 0 if known else self._newest_sequence
         relay.subscription = await self._bus.subscribe(subjects.tokens_of_task(task), relay.receive)
         self._relays.setdefault(task, []).append(relay)
         return relay
@@ -73,24 +75,31 @@ class RelayHub:
         self._spawn(_stop(relay))
 
     async def repair(self, relay: Relay) -> None:
-        """Read again what the token stream holds of a task, from the beginning."""
+        """Read what the token stream holds of a task and was not read before.
+
+        The server looks for a subject by walking over all messages, so the walk begins where the last one ended.
+        """
         relay.repairing = True
         try:
             async with self._repairs:
-                start = 1
-                while not relay.ended:
-                    batch = await self._bus.read(
-                        TOKENS.name, subjects.tokens_of_task(relay.task), start=start, limit=_BATCH
-                    )
-                    for message in batch:
-                        relay.feed(message.payload)
-                    if len(batch) < _BATCH:
-                        break
-                    start = batch[-1].sequence + 1
+                await self._read_missed(relay)
         except BrokerError as error:
             log.info("a stream cannot be repaired yet", task=relay.task, error=str(error))
         finally:
             relay.repairing = False
+
+    async def _read_missed(self, relay: Relay) -> None:
+        newest = (await self._bus.stream_info(TOKENS.name)).last_sequence
+        self._newest_sequence = newest
+        start = relay.scanned_to + 1
+        while not relay.ended:
+            batch = await self._bus.read(TOKENS.name, subjects.tokens_of_task(relay.task), start=start, limit=_BATCH)
+            for message in batch:
+                relay.feed(message.payload)
+            if len(batch) < _BATCH:
+                relay.scanned_to = newest
+                return
+            start = batch[-1].sequence + 1
 
     async def run(self) -> None:
         """Look after all relays until cancelled."""
@@ -152,10 +161,14 @@ class RelayHub:
 
     def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the port's listener
         self._disconnected_since = 0.0 if connected else monotonic()
-        if connected:
-            for relays in self._relays.values():
-                for relay in relays:
-                    self._want_repair(relay)
+        if not connected:
+            return
+        # The server may be a new one, whose token stream counts from 1 again.
+        self._newest_sequence = 0
+        for relays in self._relays.values():
+            for relay in relays:
+                relay.scanned_to = 0
+                self._want_repair(relay)
 
     def _on_event(self, recorded: Recorded, state: State) -> None:
         for task in self._tasks_of(recorded) if self._relays else ():

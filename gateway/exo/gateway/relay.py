@@ -35,6 +35,8 @@ class Relay:
         self.last_arrival = self.opened_at
         self.silence_allowed = 2.0
         self.subscription: Subscription | None = None
+        self.scanned_to = 0
+        """Sequence of the token stream up to which nothing of this task can have been missed."""
         self.repair_wanted = False
         self.repairing = False
         self.closed = False

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 
 import structlog
-from litestar.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from exo.gateway.answers import ABORT
+from exo.gateway.edge import Edge
+from exo.gateway.responses import ABORT
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def serve(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None]:
+async def serve(app: Edge, listener: socket.socket) -> AsyncGenerator[None]:
     """Serve until left: then no connection is accepted, running responses get `GRACE`, and the app shuts down."""
     config = Config(
         app,
@@ -101,5 +101,6 @@ async def serve(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None]:
             raise RuntimeError("the HTTP server stopped while it was starting")
         yield
     finally:
+        app.begin_shutdown()
         server.should_exit = True
         await serving

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from time import monotonic
 from typing import Any
 
+from exo.gateway.serve import GRACE, bind, serve
 from exo.streams import subjects
 from exo.streams.codec import decode_as, encode
 from exo.streams.codes import Code
@@ -316,3 +318,15 @@ async def test_metrics_count_requests_and_tokens(client: Client) -> None:
     assert "exo_bus_connected 1.0" in text
     assert "exo_relays_open 0.0" in text
     assert 'route="unmatched",status="404"' in text
+
+
+async def test_followers_end_when_the_server_stops(cluster: FakeCluster) -> None:
+    listener = bind("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with Client(base_url=url, timeout=20) as client:
+        async with serve(cluster.app(), listener):
+            response = await client.send(client.build_request("GET", "/events?follow=true"), stream=True)
+            started = monotonic()
+        assert monotonic() - started < GRACE
+        assert ": keep-alive" in (await response.aread()).decode()
+    assert cluster.bus.server.subscriptions == 0

@@ -12,7 +12,6 @@ from litestar.types import ASGIApp
 from exo.gateway.availability import describe_progress, find_instance_error, require_known
 from exo.gateway.bodies import invalid
 from exo.gateway.gateway import Gateway, Here
-from exo.gateway.responses import EventStreamResponse
 from exo.gateway.routes.instances import require_instance
 from exo.gateway.sse import encode_event
 from exo.gateway.wire.casing import to_snake
@@ -42,7 +41,7 @@ async def await_instance(
     else:
         raise invalid("Name the model with model_id, or one instance of it with instance_id.", "model_id")
     source = _await(gateway, model, awaited, timeout=timeout_seconds or None)
-    return EventStreamResponse(source, keep_alive=gateway.settings.keep_alive)
+    return gateway.event_streams.open(source)
 
 
 async def _await(

@@ -16,7 +16,7 @@ from exo.broker.errors import NotFoundError
 from exo.gateway.bodies import invalid
 from exo.gateway.errors import GatewayError
 from exo.gateway.gateway import Gateway, Here
-from exo.gateway.responses import EventStreamResponse, raw_json
+from exo.gateway.responses import raw_json
 from exo.gateway.sse import encode_event
 from exo.streams import subjects
 from exo.streams.codes import Code
@@ -38,7 +38,7 @@ async def get_events(
     place = request.headers.get("last-event-id") or after
     sequence = await _find_start(gateway, place)
     if follow or "text/event-stream" in request.headers.get("accept", ""):
-        return EventStreamResponse(_follow(gateway, sequence), keep_alive=gateway.settings.keep_alive)
+        return gateway.event_streams.open(_follow(gateway, sequence))
     return raw_json(
         b"[%b]" % b",".join([_render(gateway, message) for message in await _read(gateway, sequence, limit)])
     )

@@ -16,7 +16,7 @@ from exo.gateway.bodies import decode_body, invalid
 from exo.gateway.commands import now_ms
 from exo.gateway.errors import GatewayError, render_openai
 from exo.gateway.gateway import Gateway, Here
-from exo.gateway.responses import EventStreamResponse, json_response
+from exo.gateway.responses import json_response
 from exo.gateway.routes.models import describe_model
 from exo.gateway.sse import encode_event
 from exo.gateway.wire.models import ModelEntry
@@ -97,7 +97,7 @@ async def delete_model(gateway: Here, model_id: FromPath[str]) -> Removed:
 
 async def _import(request: Request[Any, Any, Any], gateway: Gateway, order: ImportModel) -> ASGIApp:
     if "text/event-stream" in request.headers.get("accept", ""):
-        return EventStreamResponse(_follow_import(gateway, order), keep_alive=gateway.settings.keep_alive)
+        return gateway.event_streams.open(_follow_import(gateway, order))
     return json_response(await _finish_import(gateway, order))
 
 

@@ -34,7 +34,7 @@ async def resume_stream(
     if ended is not None and ended.code == Code.NODE_RESTARTED:
         raise GatewayError(ended.code, ended.message, status=410)
     stored = await _read_stored(gateway, task, ended, request_id)
-    relay = await gateway.hub.open(task, cancels=False)
+    relay = await gateway.hub.open(task, cancels=False, known=True)
     await gateway.hub.repair(relay)
     if ended is not None and relay.assembly.next_index == 0:
         gateway.hub.close(relay)
