@@ -30,6 +30,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     command_timeout: float = 10
     """How long the master may take to answer a command."""
     import_timeout: float = 3600
+    request_timeout: float = 0
+    """How long a request may take from its submission to its end; 0 for ever."""
+    context_length: int = 0
+    """Tokens to place a model for when nobody names a number; 0 leaves it to the model's card."""
     keep_alive: float = 10
     """Silence on an SSE stream after which a comment is sent."""
     stall_timeout: float = 30

@@ -87,6 +87,7 @@ class Submitter:
                     size=len(body),
                     gateway=self._node.id,
                     gateway_boot=self._node.boot,
+                    deadline=self._find_deadline(),
                     on_disconnect=on_disconnect,
                 )
             )
@@ -97,6 +98,10 @@ class Submitter:
             raise
         self._stored[task] = stored
         return relay, stored
+
+    def _find_deadline(self) -> int:
+        timeout = self._settings.request_timeout
+        return now_ms() + int(timeout * 1000) if timeout else 0
 
     def cancel_soon(self, task: TaskId, *, reason: str) -> None:
         """Cancel without waiting, for callers that are themselves being cancelled."""
@@ -152,6 +157,7 @@ class Submitter:
             issued_at=now_ms(),
             instance=new_instance_id(),
             model=model,
+            context_length=self._settings.context_length,
             only_if_absent=True,
         )
         receipt = await self._commander.execute(command)

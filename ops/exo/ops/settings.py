@@ -71,6 +71,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_instance_retries: Annotated[
         int, msgspec.Meta(ge=1, le=100), _about("starts of a failing runner before its instance is removed")
     ] = 3
+    request_timeout: Annotated[
+        float, msgspec.Meta(ge=0), _about("seconds until an unfinished request is ended; 0 for never")
+    ] = 0
+    context_length: Annotated[
+        int,
+        msgspec.Meta(ge=0),
+        _about("tokens to reserve memory for when a placement names none; 0 leaves it to the model's card"),
+    ] = 0
     max_body_mb: Annotated[
         int, msgspec.Meta(ge=1, le=1024), _about("largest request body that the API takes, in MB")
     ] = 32

@@ -33,6 +33,7 @@ from exo.services.settings import EngineSettings, NodeSettings
 from exo.streams.ids import BootId, NodeId, new_boot_id
 
 if TYPE_CHECKING:
+    from exo.gateway.edge import Edge
     from exo.gateway.settings import GatewaySettings
 
 log = structlog.get_logger(__name__)
@@ -139,7 +140,7 @@ def _node_settings(settings: Settings, paths: Paths, node_id: NodeId, *, boot: B
     )
 
 
-def _make_app(hub: Hub, services: NodeServices, loaded: Loaded, *, node_id: NodeId, boot: BootId):  # noqa: ANN202
+def _make_app(hub: Hub, services: NodeServices, loaded: Loaded, *, node_id: NodeId, boot: BootId) -> "Edge":
     from exo.gateway.app import create_app
     from exo.gateway.settings import GatewayPorts, NodeIdentity
 
@@ -162,6 +163,8 @@ def _gateway_settings(loaded: Loaded) -> "GatewaySettings":
         autoload=settings.autoload,
         body_limit=settings.max_body_mb * MEGABYTE,
         keep_alive=settings.keep_alive,
+        request_timeout=settings.request_timeout,
+        context_length=settings.context_length,
         access=AccessPolicy(hosts=frozenset(settings.http_hosts), origins=frozenset(settings.http_origins)),
         onboarding_file=loaded.paths.cache / "onboarding_complete",
     )

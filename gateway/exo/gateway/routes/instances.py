@@ -86,7 +86,7 @@ async def place_instance(request: Request[Any, Any, Any], gateway: Here) -> ASGI
         sharding=body.sharding,
         transport=body.instance_meta,
         min_nodes=body.min_nodes,
-        context_length=body.context_length,
+        context_length=body.context_length or gateway.settings.context_length,
         only_if_absent=body.only_if_absent,
     )
     receipt = await gateway.commander.execute(command)
