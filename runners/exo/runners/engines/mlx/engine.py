@@ -12,6 +12,7 @@ import structlog
 
 from exo.runners.blas import THREADS_VARIABLE, load_blas_once
 from exo.runners.engines.engine import LoadProgress, Markers, Prompt, Step
+from exo.runners.engines.mlx.files import check_files
 from exo.streams.ids import TaskId
 from exo.streams.pipe import EngineOptions, Start
 from exo.streams.requests import GenerationRequest
@@ -61,6 +62,7 @@ class MlxEngine:
         Raises `FileNotFoundError` for missing files, `MemoryError` when the limit is too low, and
         `ModelUnusableError` for a model that mlx-lm does not know.
         """
+        check_files(self._path)
         prepare_process(self._options)
         import mlx.core as mx
 

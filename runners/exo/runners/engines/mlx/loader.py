@@ -24,15 +24,10 @@ DENSE_BYTES = 4
 """Per weight, as float32."""
 
 _UNKNOWN_CONTEXT = 4096
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 
 
 class ModelUnusableError(Exception):
     """Raised for a folder that is no model, or one that the installed mlx-lm cannot run."""
-
-
-class _Index(msgspec.Struct):
-    weight_map: dict[str, str]
 
 
 class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +52,6 @@ def choose_dense(backend: Backend, options: EngineOptions, parameters: int) -> b
 
 def load_model(folder: Path, backend: Backend, *, options: EngineOptions, on_progress: LoadProgress) -> LoadedModel:
     """Read weights and tokenizer; `on_progress` is told after each layer."""
-    _check_files(folder)
     model, config = _build(folder)
     dense = choose_dense(backend, options, get_total_parameters(model))
     _check_memory(model, options.memory_limit, dense=dense)
@@ -95,20 +89,6 @@ def _read(module: nn.Module, backend: Backend, *, dense: bool) -> None:
     if dense:
         dequantize_model(module)
     mx.eval(module.parameters())
-
-
-def _check_files(folder: Path) -> None:
-    missing = [] if (folder / "config.json").exists() else ["config.json"]
-    if not any((folder / name).exists() for name in _TOKENIZER_FILES):
-        missing.append("a tokenizer")
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        shards = set(msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values())
-        missing += sorted(name for name in shards if not (folder / name).exists())
-    elif not any(folder.glob("model*.safetensors")):
-        missing.append("model.safetensors")
-    if missing:
-        raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}; add the model again")
 
 
 def _check_memory(model: nn.Module, limit: int, *, dense: bool) -> None:
