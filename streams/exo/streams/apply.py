@@ -4,13 +4,13 @@ Every projection calls it, for each event of the log in order.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from exo.streams import events as e
 from exo.streams.codes import Code
-from exo.streams.ids import CommandId, InstanceId, ModelId, NodeId, TaskId
+from exo.streams.ids import InstanceId, ModelId, NodeId, TaskId
 from exo.streams.instances import Instance, RemovedInstance, RunnerRecord, Starting
 from exo.streams.models import ModelCard
 from exo.streams.nodes import NodeRecord
@@ -24,12 +24,14 @@ def apply(state: State, recorded: e.Recorded) -> State:
     if envelope is None:
         return replace(state, applied=recorded.sequence, unknown_events=state.unknown_events + 1)
     event = envelope.event
-    if isinstance(event, e.FACTS) and not _is_current(state, envelope, event):
+    kind = type(event)
+    if kind in _FACT_KINDS and not _is_current(state, envelope, cast("e.Fact", event)):
         return replace(state, applied=recorded.sequence, ignored_events=state.ignored_events + 1)
-    after = _FOLDS[type(event)](state, event, envelope)
-    if envelope.cause is not None:
-        after = _add_receipt(after, envelope.cause, event, recorded.sequence)
-    return replace(after, applied=recorded.sequence)
+    after = _FOLDS[kind](state, event, envelope)
+    if envelope.cause is None:
+        return replace(after, applied=recorded.sequence)
+    receipts = after.receipts.add(envelope.cause, _make_receipt(event, recorded.sequence))
+    return replace(after, applied=recorded.sequence, receipts=receipts)
 
 
 def _is_current(state: State, envelope: e.Envelope, fact: e.Fact) -> bool:
@@ -50,12 +52,10 @@ def _is_current(state: State, envelope: e.Envelope, fact: e.Fact) -> bool:
     return True
 
 
-def _add_receipt(state: State, cause: CommandId, event: e.Event, sequence: int) -> State:
-    if isinstance(event, e.CommandRejected):
-        receipt = Receipt(outcome="rejected", sequence=sequence, code=event.code, reason=event.reason)
-    else:
-        receipt = Receipt(outcome="accepted", sequence=sequence, subject_id=_about(event))
-    return replace(state, receipts=state.receipts.add(cause, receipt))
+def _make_receipt(event: e.Event, sequence: int) -> Receipt:
+    if type(event) is e.CommandRejected:
+        return Receipt(outcome="rejected", sequence=sequence, code=event.code, reason=event.reason)
+    return Receipt(outcome="accepted", sequence=sequence, subject_id=_about(event))
 
 
 def _about(event: e.Event) -> str:
@@ -264,6 +264,9 @@ def _take_offline(state: State, node_id: NodeId, *, cause: str, at: int) -> Stat
         return state
     return _change_node(state, replace(node, online=False, cause=cause, since=at))
 
+
+_FACT_KINDS = frozenset(e.FACTS)
+"""Looked up instead of `isinstance`, which costs 1.5 us over a union of structs."""
 
 _FOLDS: dict[type[e.Event], Callable[[State, Any, e.Envelope], State]] = {
     e.EpochStarted: _start_epoch,
