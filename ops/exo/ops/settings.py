@@ -85,6 +85,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep_alive: Annotated[
         float, msgspec.Meta(gt=0, le=60), _about("seconds of silence on a stream before a keep-alive comment")
     ] = 10
+    stall_timeout: Annotated[
+        float, msgspec.Meta(gt=0, le=600), _about("seconds that a client may take no data before it is cut off")
+    ] = 30
     shutdown_grace: Annotated[
         float, msgspec.Meta(ge=0, le=600), _about("seconds that running requests get to end when the node stops")
     ] = 2

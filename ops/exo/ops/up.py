@@ -163,6 +163,7 @@ def _gateway_settings(loaded: Loaded) -> "GatewaySettings":
         autoload=settings.autoload,
         body_limit=settings.max_body_mb * MEGABYTE,
         keep_alive=settings.keep_alive,
+        stall_timeout=settings.stall_timeout,
         request_timeout=settings.request_timeout,
         context_length=settings.context_length,
         access=AccessPolicy(hosts=frozenset(settings.http_hosts), origins=frozenset(settings.http_origins)),
