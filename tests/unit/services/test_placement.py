@@ -52,18 +52,25 @@ def placed(answer: Instance | Unplaceable) -> Instance:
 
 
 def test_the_kv_cache_of_a_token() -> None:
-    assert kv_bytes_per_token(CARD, dense=True) == KV_TOKEN
-    assert kv_bytes_per_token(CARD, dense=False) == KV_TOKEN // 2
+    assert kv_bytes_per_token(CARD, form="dense") == KV_TOKEN
+    assert kv_bytes_per_token(CARD, form="packed") == KV_TOKEN
+    assert kv_bytes_per_token(CARD, form="stored") == KV_TOKEN // 2
+
+
+def test_packed_weights_grow_by_their_scales_on_a_cpu() -> None:
+    packed, stored = (estimate(CARD, context_length=1, form=form).weights for form in ("packed", "stored"))
+    assert stored == CARD.storage_bytes
+    assert packed == round(1.2 * CARD.storage_bytes)
 
 
 def test_an_unknown_shape_is_counted_as_if_every_head_had_its_own_keys() -> None:
     silent = replace(CARD, head_dim=0, key_value_heads=0)
-    assert kv_bytes_per_token(silent, dense=True) == 2 * 30 * 576 * 4
-    assert kv_bytes_per_token(replace(silent, attention_heads=0), dense=True) == 2 * 30 * 576 * 4
+    assert kv_bytes_per_token(silent, form="dense") == 2 * 30 * 576 * 4
+    assert kv_bytes_per_token(replace(silent, attention_heads=0), form="dense") == 2 * 30 * 576 * 4
 
 
 def test_a_shard_needs_weights_cache_and_overhead() -> None:
-    need = estimate(CARD, context_length=1000, dense=True)
+    need = estimate(CARD, context_length=1000, form="dense")
     assert need.weights == 135_000_000 * 4
     assert need.kv_cache == KV_TOKEN * 1000 * FULL_SEQUENCES
     assert need.total == need.weights + need.kv_cache + need.overhead
@@ -86,10 +93,10 @@ def test_an_instance_that_loads_still_counts_in_full() -> None:
 
 
 def test_dense_weights_are_for_processors_with_room() -> None:
-    assert fit(CARD, free=10 * GB, context_length=0, backends=CPU).dense
-    assert not fit(CARD, free=GB, context_length=0, backends=CPU).dense
-    assert not fit(CARD, free=10 * GB, context_length=0, backends=("MlxMetal",)).dense
-    assert not fit(replace(CARD, parameters=0), free=10 * GB, context_length=0, backends=CPU).dense
+    assert fit(CARD, free=10 * GB, context_length=0, backends=CPU).form == "dense"
+    assert fit(CARD, free=GB, context_length=0, backends=CPU).form == "packed"
+    assert fit(CARD, free=10 * GB, context_length=0, backends=("MlxMetal",)).form == "stored"
+    assert fit(replace(CARD, parameters=0), free=10 * GB, context_length=0, backends=CPU).form == "packed"
 
 
 def test_the_context_is_shortened_until_it_fits() -> None:
@@ -98,7 +105,7 @@ def test_the_context_is_shortened_until_it_fits() -> None:
     assert 2048 <= tight.context_length < 8192
     assert tight.context_length % 256 == 0
     assert tight.total <= 2 * GB
-    longer = estimate(CARD, context_length=tight.context_length + 256, dense=True)
+    longer = estimate(CARD, context_length=tight.context_length + 256, form="dense")
     assert longer.total > 2 * GB
 
 
@@ -115,7 +122,7 @@ def test_a_model_goes_where_most_memory_is_free() -> None:
     (shard,) = instance.shards
     assert shard.node == other
     assert (shard.rank, shard.world_size, shard.start_layer, shard.end_layer) == (0, 1, 0, 30)
-    assert shard.memory_bytes == estimate(CARD, context_length=8192, dense=True).total
+    assert shard.memory_bytes == estimate(CARD, context_length=8192, form="dense").total
     assert instance.context_length == 8192
 
 
@@ -130,7 +137,7 @@ def test_only_nodes_with_the_files_count() -> None:
 def test_a_shortage_is_explained_in_numbers() -> None:
     answer = refused(put(make_card(storage_bytes=20 * GB, parameters=0), HELD))
     assert answer.code == Code.INSUFFICIENT_MEMORY
-    assert "weights 20.0 GB" in answer.reason
+    assert "weights 24.0 GB" in answer.reason
     assert "mac can give 12.0 GB" in answer.reason
     assert "are missing" in answer.reason
 

@@ -1,6 +1,6 @@
 """`check`: whether an instance that a client sends can stand as it is. Pure."""
 
-from exo.services.placement.memory import estimate, free_on, in_gb
+from exo.services.placement.memory import estimate, free_on, in_gb, smallest_form
 from exo.services.placement.place import Memory, list_candidates
 from exo.streams.codes import Code
 from exo.streams.ids import SUBJECT_TOKEN
@@ -17,7 +17,7 @@ def check(instance: Instance, *, state: State, memory: Memory) -> Unplaceable | 
     candidates = list_candidates(instance.model, state)
     if isinstance(candidates, Unplaceable):
         return candidates
-    able = {node.id for node in candidates}
+    able = {node.id: node.facts.backends for node in candidates}
     for shard in instance.shards:
         if shard.node not in able:
             return Unplaceable(code=Code.UNPLACEABLE, reason=f"node {shard.node} cannot run {instance.model.model_id}")
@@ -25,8 +25,9 @@ def check(instance: Instance, *, state: State, memory: Memory) -> Unplaceable | 
         if gauge is None:
             return Unplaceable(code=Code.MEMORY_UNKNOWN, reason=f"node {shard.node} has not reported its memory yet")
         free = free_on(state, shard.node, gauge)
-        least = estimate(instance.model, context_length=instance.context_length, dense=False).total
-        needed = max(shard.memory_bytes, least)
+        form = smallest_form(able[shard.node])
+        least = estimate(instance.model, context_length=instance.context_length, form=form)
+        needed = max(shard.memory_bytes, least.total)
         if needed > free:
             missing = in_gb(needed - free)
             reason = f"rank {shard.rank} needs {in_gb(needed)} on node {shard.node}: {missing} are missing"

@@ -1,6 +1,7 @@
 """How much memory a model needs on one node, and how much a node has to give. Pure; all sizes in bytes."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -28,14 +29,21 @@ _FLOAT32 = 4
 _FLOAT16 = 2
 
 
+Form = Literal["dense", "packed", "stored"]
+"""How a node holds weights: on a CPU unpacked to float32, or packed with float32 scales; elsewhere as stored."""
+
+_PACKED_GROWTH = 1.2
+"""Of packed weights on a CPU: their scales become float32, which a CPU computes 50 times as quickly as float16."""
+
+
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """What one shard takes. `dense`: weights are unpacked to float32."""
+    """What one shard takes."""
 
     weights: int
     kv_cache: int
     overhead: int
     context_length: int
-    dense: bool
+    form: Form
 
     @property
     def total(self) -> int:
@@ -47,25 +55,39 @@ def engine_of(card: ModelCard) -> EngineName:
     return "scripted" if card.architecture == "scripted" else "mlx"
 
 
-def kv_bytes_per_token(card: ModelCard, *, dense: bool) -> int:
-    """Keys and values of one token in all layers; where the card is silent, as if every head had its own."""
+def kv_bytes_per_token(card: ModelCard, *, form: Form) -> int:
+    """Keys and values of one token in all layers, float32 on a CPU.
+
+    Where the card is silent, as if every head had its own.
+    """
     head_dim = card.head_dim or (card.hidden_size // card.attention_heads if card.attention_heads else 0)
     heads = card.key_value_heads or card.attention_heads
     width = heads * head_dim or card.hidden_size
-    return 2 * card.n_layers * width * (_FLOAT32 if dense else _FLOAT16)
+    return 2 * card.n_layers * width * (_FLOAT16 if form == "stored" else _FLOAT32)
 
 
-def estimate(card: ModelCard, *, context_length: int, dense: bool) -> Need:
+def estimate(card: ModelCard, *, context_length: int, form: Form) -> Need:
     """Weights, KV cache for that many tokens, and overhead."""
-    weights = card.parameters * _FLOAT32 if dense else card.storage_bytes
+    weights = _weights(card, form)
     process = _SCRIPTED_PROCESS if engine_of(card) == "scripted" else _PROCESS
     return Need(
         weights=weights,
-        kv_cache=kv_bytes_per_token(card, dense=dense) * context_length * FULL_SEQUENCES,
+        kv_cache=kv_bytes_per_token(card, form=form) * context_length * FULL_SEQUENCES,
         overhead=process + round(weights * _ACTIVATIONS),
         context_length=context_length,
-        dense=dense,
+        form=form,
     )
+
+
+def _weights(card: ModelCard, form: Form) -> int:
+    if form == "dense":
+        return card.parameters * _FLOAT32
+    return round(card.storage_bytes * (_PACKED_GROWTH if form == "packed" else 1))
+
+
+def smallest_form(backends: Iterable[str]) -> Form:
+    """Give the form that takes the least memory on a node with these backends."""
+    return "packed" if set(backends) == {"MlxCpu"} else "stored"
 
 
 def fit(card: ModelCard, *, free: int, context_length: int, backends: Iterable[str]) -> Need:
@@ -74,19 +96,22 @@ def fit(card: ModelCard, *, free: int, context_length: int, backends: Iterable[s
     `context_length` 0 takes what the model allows, shortened until it fits. On a CPU dense float32
     weights are several times as quick as packed ones, so they come first (mlx.md).
     """
-    may_be_dense = set(backends) == {"MlxCpu"} and card.parameters > 0
+    smallest_of_all = smallest_form(backends)
+    forms: tuple[Form, ...] = (
+        ("dense", "packed") if smallest_of_all == "packed" and card.parameters else (smallest_of_all,)
+    )
     wanted = context_length or card.context_length or UNKNOWN_CONTEXT
     least = context_length or min(wanted, LEAST_CONTEXT)
-    for dense in (True, False) if may_be_dense else (False,):
-        smallest = estimate(card, context_length=least, dense=dense)
+    for form in forms:
+        smallest = estimate(card, context_length=least, form=form)
         if smallest.total <= free:
             longest = _longest_context(card, smallest, free=free, wanted=wanted)
-            return estimate(card, context_length=longest, dense=dense)
-    return estimate(card, context_length=least, dense=False)
+            return estimate(card, context_length=longest, form=form)
+    return estimate(card, context_length=least, form=smallest_of_all)
 
 
 def _longest_context(card: ModelCard, smallest: Need, *, free: int, wanted: int) -> int:
-    per_token = kv_bytes_per_token(card, dense=smallest.dense) * FULL_SEQUENCES
+    per_token = kv_bytes_per_token(card, form=smallest.form) * FULL_SEQUENCES
     if per_token == 0:
         return wanted
     room = (free - smallest.weights - smallest.overhead) // per_token

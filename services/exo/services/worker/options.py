@@ -8,7 +8,7 @@ from exo.streams.pipe import EngineOptions
 
 def build_options(instance: Instance, shard: Shard, settings: EngineSettings) -> EngineOptions:
     """Give the options of one runner; dense weights only where placement left room for them."""
-    dense = estimate(instance.model, context_length=instance.context_length, dense=True)
+    dense = estimate(instance.model, context_length=instance.context_length, form="dense")
     has_room = instance.model.parameters > 0 and shard.memory_bytes >= dense.total
     return EngineOptions(
         engine=engine_of(instance.model),
