@@ -1,4 +1,4 @@
-"""Message headers: only what the NATS server itself reads. All else is in the body (ADR 0007)."""
+"""Message headers: only what the NATS server itself reads. All else is in the body (ADR 0010)."""
 
 from exo.streams import subjects
 

@@ -180,7 +180,7 @@ class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An event and its circumstances, as it stands in the log.
 
-    The message's headers hold only what the server itself reads (ADR 0007).
+    The message's headers hold only what the server itself reads (ADR 0010).
     """
 
     id: str
