@@ -101,7 +101,7 @@ class NodeServices:
             memory_budget=settings.memory_budget,
         )
         self._snapshots = Snapshots(bus, projection=self.projection)
-        self._election = Election(bus, node=node, boot=boot, clock=clock, rule=self._rule)
+        self._election = Election(bus, node=node, boot=boot, rule=self._rule)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._subscriptions: list[Subscription] = []
 

@@ -7,32 +7,37 @@ import pytest
 
 from exo.broker.bus import StreamInfo
 from exo.broker.memory import MemoryBus
+from exo.broker.memory_server import MemoryServer
 from exo.services.clock import FakeClock, SystemClock
-from exo.services.master.election import KEY, Election
+from exo.services.master.election import KEY, Election, LeaseRecord
 from exo.services.master.presence import PresenceWatch
 from exo.services.master.reign import DeposedError, Reign
 from exo.services.projection import Projection
 from exo.services.snapshots.service import Snapshots
 from exo.services.snapshots.store import load_snapshot
 from exo.streams import events as e
-from exo.streams.codec import decode_event
+from exo.streams.codec import decode_event, encode
 from exo.streams.ids import BootId, CommandId, NodeId, TaskId
-from exo.streams.layout import EVENTS, LEASE, LEASE_TTL, NODES
+from exo.streams.layout import EVENTS, LEASE, NODES
 from support.services import BOOT, NODE, eventually, joined_state
 
 OTHER = NodeId("node-b")
 CANCELLED = e.TaskCancelled(task=TaskId("t"), reason="x")
+RENEWAL = 0.05
+LONG = 60
+"""Seconds; a lease that ends in the time of a test did not end by itself."""
 
 
 class Candidate:
-    """An election whose rule only counts."""
+    """An election whose rule only counts. Its lease lasts `ttl` seconds of the loop's clock."""
 
-    def __init__(self, bus: MemoryBus, node: NodeId) -> None:
-        self.bus, self.clock = bus, FakeClock()
+    def __init__(self, server: MemoryServer, node: NodeId, *, ttl: int = LONG) -> None:
+        self.bus = MemoryBus(server)
         self.reigns = 0
         self.ruling = False
+        self.ended_at = 0.0
         self.error: Exception | None = None
-        self.election = Election(bus, node=node, boot=BOOT, clock=self.clock, rule=self._rule)
+        self.election = Election(self.bus, node=node, boot=BOOT, rule=self._rule, ttl=ttl, renewal=RENEWAL)
         self.task = asyncio.create_task(self.election.run())
 
     async def _rule(self) -> None:
@@ -44,83 +49,112 @@ class Candidate:
             await asyncio.Event().wait()
         finally:
             self.ruling = False
+            self.ended_at = asyncio.get_running_loop().time()
 
-    async def advance(self, seconds: float) -> None:
-        await self.clock.advance(seconds)
+    async def rules(self, *, reigns: int = 1) -> None:
+        async def look() -> bool:
+            return self.ruling and self.reigns == reigns
+
+        await eventually(look, what=f"reign {reigns}")
+
+    async def rules_no_more(self) -> None:
+        async def look() -> bool:
+            return not self.ruling
+
+        await eventually(look, what="the end of the reign")
+
+    async def renews(self, times: int = 3) -> None:
+        """Wait until the key was written so many times."""
+        first = await self.bus.get(LEASE.name, KEY)
+
+        async def look() -> bool:
+            entry = await self.bus.get(LEASE.name, KEY)
+            return entry is not None and entry.revision >= (first.revision if first else 0) + times
+
+        await eventually(look, what=f"{times} renewals")
+
+    async def holder(self) -> bytes | None:
+        entry = await self.bus.get(LEASE.name, KEY)
+        return entry.value if entry else None
 
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+        await self.election.resign()
 
 
 async def test_the_first_candidate_rules_and_the_second_waits() -> None:
-    bus = MemoryBus()
-    first, second = Candidate(bus, NODE), Candidate(bus, OTHER)
-    await first.advance(5)
-    await second.advance(5)
-    assert (first.ruling, second.ruling) == (True, False)
+    server = MemoryServer()
+    first = Candidate(server, NODE)
+    await first.rules()
+    second = Candidate(server, OTHER)
+    await first.renews()
+    assert (first.ruling, first.reigns, second.reigns) == (True, 1, 0)
     await first.stop()
-    await first.election.resign()
-    await second.advance(1)
-    assert second.ruling
+    # Far sooner than the lease would have ended by itself.
+    await second.rules()
+    assert not first.ruling
     await second.stop()
+    assert await second.holder() is None
 
 
 async def test_a_lease_that_is_not_renewed_passes_on() -> None:
-    bus = MemoryBus()
-    first, second = Candidate(bus, NODE), Candidate(bus, OTHER)
-    await first.advance(0)
-    await second.advance(0)
-    assert first.ruling
-    bus.server.advance(LEASE_TTL + 1)
-    await second.advance(1)
-    assert second.ruling
-    await first.advance(1)
-    assert not first.ruling
+    server = MemoryServer()
+    first = Candidate(server, NODE)
+    await first.rules()
+    second = Candidate(server, OTHER)
+    first.bus.disconnect()
+    server.advance(LONG + 1)
+    await second.rules()
+    first.bus.reconnect()
+    await first.rules_no_more()
+    taken = await second.holder()
     await first.stop()
+    assert await second.holder() == taken == encode(LeaseRecord(OTHER, BOOT))
+    assert (second.ruling, second.reigns) == (True, 1)
     await second.stop()
 
 
 async def test_a_broker_that_forgot_the_lease_does_not_end_the_reign() -> None:
-    bus = MemoryBus()
-    first = Candidate(bus, NODE)
-    await first.advance(0)
-    bus.server.lose_memory()
-    await first.advance(3)
+    first = Candidate(MemoryServer(), NODE)
+    await first.rules()
+    first.bus.server.lose_memory()
+    await first.renews()
     assert (first.ruling, first.reigns) == (True, 1)
-    assert await bus.get(LEASE.name, KEY) is not None
+    assert await first.holder() == encode(LeaseRecord(NODE, BOOT))
     await first.stop()
 
 
 async def test_a_master_without_a_broker_stops_ruling_when_its_lease_must_have_ended() -> None:
-    bus = MemoryBus()
-    first = Candidate(bus, NODE)
-    await first.advance(0)
-    bus.disconnect()
-    await first.advance(LEASE_TTL - 0.5)
-    assert first.ruling
-    await first.advance(2)
-    assert not first.ruling
+    first = Candidate(MemoryServer(), NODE, ttl=1)
+    await first.rules()
+    await first.renews()
+    cut = asyncio.get_running_loop().time()
+    first.bus.disconnect()
+    await first.rules_no_more()
+    assert 1 - 2 * RENEWAL < first.ended_at - cut < 1.5
     await first.stop()
 
 
 async def test_a_deposed_master_stands_again() -> None:
-    first = Candidate(MemoryBus(), NODE)
+    first = Candidate(MemoryServer(), NODE)
     first.error = DeposedError("somebody else")
-    await first.advance(0)
-    assert (first.reigns, first.ruling) == (1, False)
+
+    async def is_deposed() -> bool:
+        return first.reigns == 1 and not first.ruling
+
+    await eventually(is_deposed, what="a deposed master")
     first.error = None
-    await first.advance(1)
-    assert (first.reigns, first.ruling) == (2, True)
+    await first.rules(reigns=2)
     await first.stop()
 
 
-async def test_an_error_of_the_rule_is_not_hidden() -> None:
-    first = Candidate(MemoryBus(), NODE)
+async def test_an_error_of_the_rule_is_not_hidden_and_frees_the_lease() -> None:
+    first = Candidate(MemoryServer(), NODE)
     first.error = ValueError("a bug")
-    await first.advance(0)
     with pytest.raises(ValueError, match="a bug"):
         await first.task
+    assert await first.holder() is None
 
 
 class Throne:

@@ -1,18 +1,16 @@
-"""Who is master: the holder of one key with a time to live, renewed each second by compare-and-set.
+"""Who is master: the holder of one lease, renewed each second by compare-and-set.
 
 The lease only says who should try; what makes a master is its epoch record in the log (see `reign`).
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 
 import msgspec
 import structlog
 
 from exo.broker.bus import Bus
-from exo.broker.errors import BusUnavailableError, ConflictError
-from exo.services.clock import Clock
+from exo.broker.leases import Lease
 from exo.services.master.reign import DeposedError
 from exo.streams.codec import encode
 from exo.streams.ids import BootId, NodeId
@@ -31,75 +29,62 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
 
 class Election:
-    """Runs `rule` whenever this node holds the lease, and ends it as soon as it does not."""
+    """Runs `rule` whenever this node holds the lease, and ends it as soon as it does not.
+
+    `ttl` (whole seconds) and `renewal` (seconds, the pace of candidates too) as in the layout. A lease
+    is measured by the loop's clock: it must end by itself even where nobody turns a clock.
+    """
 
     def __init__(
-        self, bus: Bus, *, node: NodeId, boot: BootId, clock: Clock, rule: Callable[[], Awaitable[None]]
+        self,
+        bus: Bus,
+        *,
+        node: NodeId,
+        boot: BootId,
+        rule: Callable[[], Awaitable[None]],
+        ttl: int = LEASE_TTL,
+        renewal: float = LEASE_RENEWAL,
     ) -> None:
-        self._bus = bus
-        self._record = encode(LeaseRecord(node, boot))
-        self._clock = clock
         self._rule = rule
-        self._revision: int | None = None
+        self._renewal = renewal
+        self._lost = asyncio.Event()
+        self._lease = Lease(
+            bus,
+            LEASE.name,
+            KEY,
+            value=encode(LeaseRecord(node, boot)),
+            ttl=ttl,
+            renewal=renewal,
+            on_lost=self._lost.set,
+        )
 
     async def run(self) -> None:
-        """Stand for election for ever."""
+        """Stand for election for ever. Cancelled, it keeps the lease for the next `run`, or until `resign`."""
         while True:
-            if await self._claim():
+            if await self._lease.acquire():
                 await self._rule_while_held()
-            await self._clock.sleep(LEASE_RENEWAL)
+            await asyncio.sleep(self._renewal)
 
     async def resign(self) -> None:
-        """Give the lease up, so that another node need not wait for its end."""
-        if self._revision is not None:
-            self._revision = None
-            with contextlib.suppress(BusUnavailableError):
-                await self._bus.delete(LEASE.name, KEY)
-
-    async def _claim(self) -> bool:
-        entry = await self._bus.get(LEASE.name, KEY)
-        if entry is not None and entry.value != self._record:
-            return False
-        try:
-            revision = entry.revision if entry else 0
-            self._revision = await self._bus.put(LEASE.name, KEY, self._record, revision=revision, ttl=LEASE_TTL)
-        except ConflictError:
-            return False
-        return True
+        """Give the lease up, so that another node need not wait for its end; only if it is still ours."""
+        await self._lease.release()
 
     async def _rule_while_held(self) -> None:
-        rule = asyncio.ensure_future(self._rule())
-        hold = asyncio.ensure_future(self._hold())
+        self._lost.clear()
+        rule, lost = asyncio.ensure_future(self._rule()), asyncio.ensure_future(self._lost.wait())
         try:
-            await asyncio.wait({rule, hold}, return_when=asyncio.FIRST_COMPLETED)
+            # The lease may have ended between its claim and this line.
+            if self._lease.held:
+                await asyncio.wait({rule, lost}, return_when=asyncio.FIRST_COMPLETED)
+            ended = rule.done()
         finally:
-            for task in (rule, hold):
+            for task in (rule, lost):
                 task.cancel()
-            results = await asyncio.gather(rule, hold, return_exceptions=True)
-        for result in results:
-            if isinstance(result, DeposedError):
-                log.warning("this node is no longer the master", reason=str(result))
-            elif isinstance(result, Exception):
-                raise result
-
-    async def _hold(self) -> None:
-        """Renew until the lease is lost."""
-        renewed = self._clock.monotonic()
-        while self._clock.monotonic() - renewed < LEASE_TTL:
-            await self._clock.sleep(LEASE_RENEWAL)
-            try:
-                if not await self._renew():
-                    log.warning("another node has taken the lease")
-                    return
-                renewed = self._clock.monotonic()
-            except BusUnavailableError:
-                continue
-        log.warning("the lease could not be renewed in time")
-
-    async def _renew(self) -> bool:
-        try:
-            self._revision = await self._bus.put(LEASE.name, KEY, self._record, revision=self._revision, ttl=LEASE_TTL)
-        except ConflictError:
-            # A broker that was restarted has forgotten all leases: ours is claimed anew, the reign goes on.
-            return await self._claim()
-        return True
+            result, _ = await asyncio.gather(rule, lost, return_exceptions=True)
+        if ended:
+            # Who rules no more must not keep others from it.
+            await self._lease.release()
+        if isinstance(result, DeposedError):
+            log.warning("this node is no longer the master", reason=str(result))
+        elif isinstance(result, Exception):
+            raise result
