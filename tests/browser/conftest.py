@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from exo.dashboard.assets import STATIC
 from support.browser import BROWSERS, FLAGS, PATIENCE_MS, Opener
+from support.dashboard_build import load_build_script
 from support.node import NodeProcess, running_node
 
 HERE = Path(__file__).parent
@@ -42,6 +43,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, str]]:
     """Variables of a person who never ran exo before, for nodes that outlive one test."""
     if not (STATIC / "index.html").is_file():
         pytest.skip("the dashboard is not built: run `make dashboard`")
+    if not load_build_script().is_current():
+        pytest.fail("the dashboard is older than its sources: run `make dashboard`")
     folder = tmp_path_factory.mktemp("browser-home")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("EXO_")]:

@@ -1,7 +1,6 @@
 """The built pages themselves: made from the sources of this tree, within their budgets, asking no other host."""
 
 import gzip
-import importlib.util
 import os
 import re
 from pathlib import Path
@@ -10,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from exo.dashboard.assets import STATIC
-from support.tracked import ROOT
+from support.dashboard_build import load_build_script
 
 INITIAL_SCRIPT_BYTES = 120_000
 TOTAL_BYTES = 1_200_000
@@ -20,13 +19,7 @@ HARMLESS = {"http://www.w3.org/", "https://svelte.dev/e/", "https://tailwindcss.
 
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
-    """dashboard/build.py, which is a script and therefore no package's module."""
-    spec = importlib.util.spec_from_file_location("dashboard_build", ROOT / "dashboard" / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_build_script()
 
 
 @pytest.fixture(scope="module")
