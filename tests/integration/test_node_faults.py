@@ -42,6 +42,12 @@ async def open_streams(
     return records, tasks
 
 
+async def await_ends(tasks: list[asyncio.Task[Stream]]) -> None:
+    """Wait until every client has seen its end, or has failed to in time."""
+    async with asyncio.timeout(40):
+        await asyncio.gather(*tasks)
+
+
 def client() -> httpx2.AsyncClient:
     return httpx2.AsyncClient(timeout=60, limits=httpx2.Limits(max_connections=None))
 
@@ -49,6 +55,10 @@ def client() -> httpx2.AsyncClient:
 def answer_of(node: NodeProcess, prompt: str = "[[say:all is well]]") -> Any:
     body = body_of(prompt) | {"stream": False}
     return httpx2.post(f"{node.url}/v1/chat/completions", json=body, timeout=60).json()
+
+
+def ended_tasks(node: NodeProcess) -> dict[str, Any]:
+    return {key: task for page in node.state()["ended_tasks"]["pages"] for key, task in page.items()}
 
 
 def assert_serves(node: NodeProcess) -> None:
@@ -61,14 +71,13 @@ async def test_runner_killed_with_streams_running(node: NodeProcess) -> None:
     async with client() as http:
         records, tasks = await open_streams(http, node)
         os.kill(node.runner_pid(), signal.SIGKILL)
-        await asyncio.gather(*tasks)
+        await await_ends(tasks)
     for record in records:
         assert record.endings() == 1, record
         assert [error["code"] for error in record.errors] == ["runner_failed"]
         assert WORDS.startswith(record.text)
     assert_serves(node)
-    ended = [dict(page) for page in node.state()["ended_tasks"]["pages"]]
-    failed = [task for page in ended for task in page.values() if task["outcome"] == "failed"]
+    failed = [task for task in ended_tasks(node).values() if task["outcome"] == "failed"]
     assert len(failed) == STREAMS
     assert {task["code"] for task in failed} == {"runner_failed"}
     assert "SIGKILL" in failed[0]["message"]
@@ -86,8 +95,7 @@ async def test_runner_that_is_stopped_is_noticed_and_replaced(node: NodeProcess)
     async with client() as http:
         records, tasks = await open_streams(http, node)
         os.kill(node.runner_pid(), signal.SIGSTOP)
-        async with asyncio.timeout(40):
-            await asyncio.gather(*tasks)
+        await await_ends(tasks)
     assert {record.endings() for record in records} == {1}
     assert {error["code"] for record in records for error in record.errors} == {"runner_failed"}
     assert_serves(node)
@@ -99,12 +107,19 @@ async def test_broker_killed_with_streams_running_loses_nothing(node: NodeProces
         broker = node.broker_pid()
         assert broker is not None
         os.kill(broker, signal.SIGKILL)
-        await asyncio.gather(*tasks)
-    for record in records:
-        assert record.text == WORDS, record
-        assert record.finishes == ["stop"]
-        assert record.done == 1
-        assert len(set(record.ids)) == len(record.ids)
+        await await_ends(tasks)
+        for record in records:
+            assert record.text == WORDS, record
+            assert record.finishes == ["stop"]
+            assert record.done == 1
+            assert len(set(record.ids)) == len(record.ids)
+            # The new server's memory is empty: what it has of these answers was published again.
+            again = await resume_chat(http, node.url, record.frames[0]["id"], after="")
+            assert (again.status, again.frames, again.ids) == (200, record.frames, record.ids)
+    wait_for(lambda: not node.state()["tasks"], seconds=10, what="the end of all tasks", node=node)
+    ended = ended_tasks(node)
+    outcomes = {ended[record.frames[0]["id"].removeprefix("chatcmpl-")]["outcome"] for record in records}
+    assert outcomes == {"finished"}
     assert_serves(node)
 
 
@@ -120,14 +135,13 @@ async def test_node_killed_with_streams_running(node: NodeProcess) -> None:
     async with client() as http:
         records, tasks = await open_streams(http, node)
         node.kill()
-        await asyncio.gather(*tasks)
+        await await_ends(tasks)
     assert all(record.broken for record in records)
     assert {record.endings() for record in records} == {0}
 
     node.start()
     assert_serves(node)
-    state = node.state()
-    ended = {key: task for page in state["ended_tasks"]["pages"] for key, task in page.items()}
+    ended = ended_tasks(node)
     async with client() as http:
         for record in records:
             request = record.frames[0]["id"]
@@ -161,8 +175,7 @@ async def test_a_client_that_hangs_up_frees_its_slot(node: NodeProcess) -> None:
         start = await stream_chat(http, node.url, body_of(f"[[say:{WORDS}]]"), stop_after=3)
     task = start.frames[0]["id"].removeprefix("chatcmpl-")
     wait_for(lambda: task not in node.state()["tasks"], seconds=5, what="the task's end", node=node)
-    ended = {key: item for page in node.state()["ended_tasks"]["pages"] for key, item in page.items()}
-    assert ended[task]["outcome"] == "cancelled"
+    assert ended_tasks(node)[task]["outcome"] == "cancelled"
 
 
 @pytest.mark.parametrize("node_env", [{"EXO_SCRIPTED": "fail_load=1", "EXO_MAX_INSTANCE_RETRIES": "2"}])
