@@ -65,7 +65,7 @@ class AnswerResponse:
                 await send({"type": "http.response.body", "body": body or KEEP_ALIVE, "more_body": not ended})
                 relay.blocked_since = 0.0
             if ended:
-                self._courier.count(chunks[-1])
+                self._courier.count(relay, chunks[-1])
                 return
             await relay.wait()
             chunks = relay.take()
@@ -91,7 +91,8 @@ class Courier:
         if refusal is not None:
             self._hub.close(relay)
             raise GatewayError(refusal.code, refusal.message)
-        self._metrics.first_chunk.observe(monotonic() - relay.opened_at)
+        if not relay.resumed:
+            self._metrics.first_chunk.observe(monotonic() - relay.opened_at)
         return chunks
 
     async def collect(self, relay: Relay, receive: Receive) -> list[Chunk]:
@@ -104,14 +105,15 @@ class Courier:
                 await relay.wait()
                 chunks += relay.take()
         last = chunks[-1]
-        self.count(last)
+        self.count(relay, last)
         if isinstance(last, Failed | Rejected):
             raise GatewayError(last.code, last.message)
         return chunks
 
-    def count(self, last: Chunk) -> None:
-        """Count the tokens of an answer that has ended."""
-        self._metrics.count_answer(last)
+    def count(self, relay: Relay, last: Chunk) -> None:
+        """Count the tokens of an answer that has ended; a resumed one was counted where it was asked for."""
+        if not relay.resumed:
+            self._metrics.count_answer(last)
 
     @asynccontextmanager
     async def watch(self, relay: Relay, receive: Receive, *, keep_open: bool = False) -> AsyncGenerator[None]:
@@ -120,7 +122,7 @@ class Courier:
         Whatever ends the body early - the client, an error, the server's shutdown - closes the relay
         and, if the relay says so, cancels the request. With `keep_open` a body that ends well leaves it open.
         """
-        relay.watched = True
+        relay.unread_since = None
         watcher = asyncio.ensure_future(_await_disconnect(relay, receive))
         completed = False
         try:
@@ -128,6 +130,7 @@ class Courier:
             completed = not relay.gone
         finally:
             watcher.cancel()
+            relay.unread_since = monotonic()
             if not (completed and keep_open):
                 self._hub.close(relay)
             if not completed and not relay.ended and relay.cancels:

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from litestar import Litestar, Request
 from litestar.di import Provide
-from litestar.exceptions import HTTPException, ValidationException
+from litestar.exceptions import HTTPException, InternalServerException, ValidationException
 from litestar.response import Response
 
 from exo.broker.bus import Bus
@@ -69,7 +69,7 @@ def _lifespan(gateway: Gateway) -> Callable[[Litestar], Any]:
 
 def render_failure(request: Request[Any, Any, Any], failure: Exception) -> Response[bytes]:
     """Render whatever was raised, in the dialect of the path; the one place where that happens."""
-    if isinstance(failure, ClientGoneError):
+    if _is_client_gone(failure):
         # Nobody reads it; the status is for the metrics, as nginx counts clients that hung up.
         return Response(b"", status_code=499, media_type="application/json")
     error = _from_framework(failure) if isinstance(failure, HTTPException) else from_exception(failure)
@@ -79,6 +79,13 @@ def render_failure(request: Request[Any, Any, Any], failure: Exception) -> Respo
         headers=headers_of(error),
         media_type="application/json",
     )
+
+
+def _is_client_gone(failure: Exception) -> bool:
+    """Whether the client hung up: while it was waiting, or while it was still sending its body."""
+    if isinstance(failure, InternalServerException):
+        return "disconnected" in failure.detail
+    return isinstance(failure, ClientGoneError)
 
 
 def _from_framework(failure: HTTPException) -> GatewayError:

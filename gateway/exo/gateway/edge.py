@@ -9,12 +9,15 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
+import structlog
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from exo.gateway.auth import AccessPolicy, check_access
 from exo.gateway.dialects.registry import render_error_for
 from exo.gateway.errors import GatewayError, headers_of
 from exo.gateway.metrics import Metrics
+
+log = structlog.get_logger(__name__)
 
 REQUEST_ID: Final = b"x-request-id"
 _SAFE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
@@ -58,6 +61,7 @@ class Edge:
                 await self._app(scope, receive, responder)
         route = scope.get("path_template") or "unmatched"
         self._metrics.requests.labels(scope["method"], route, str(responder.status)).inc()
+        log.debug("answered a request", method=scope["method"], route=route, status=responder.status)
 
 
 class _Responder:

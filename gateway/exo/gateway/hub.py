@@ -55,10 +55,10 @@ class RelayHub:
         """Count the open relays."""
         return sum(len(relays) for relays in self._relays.values())
 
-    async def open(self, task: TaskId, *, cancels: bool, known: bool = False) -> Relay:
-        """Subscribe to a task's chunks from now on; a `known` task may have chunks in the stream already."""
-        relay = Relay(task, on_gap=self._want_repair, cancels=cancels)
-        relay.scanned_to = 0 if known else self._newest_sequence
+    async def open(self, task: TaskId, *, cancels: bool, resumed: bool = False) -> Relay:
+        """Subscribe to a task's chunks from now on; a `resumed` one has chunks in the stream already."""
+        relay = Relay(task, on_gap=self._want_repair, cancels=cancels, resumed=resumed)
+        relay.scanned_to = 0 if resumed else self._newest_sequence
         relay.subscription = await self._bus.subscribe(subjects.tokens_of_task(task), relay.receive)
         self._relays.setdefault(task, []).append(relay)
         return relay
@@ -106,7 +106,10 @@ class RelayHub:
         try:
             while True:
                 await asyncio.sleep(TICK)
-                self._tick(monotonic())
+                try:
+                    self._tick(monotonic())
+                except Exception:
+                    log.exception("looking after the streams failed")
         finally:
             for stop in self._stop_listening:
                 stop()
@@ -129,7 +132,7 @@ class RelayHub:
                 self._check_forgotten(relay, state, now)
 
     def _check_reader(self, relay: Relay, now: float) -> None:
-        if not relay.watched and now - relay.opened_at > UNREAD_AFTER:
+        if relay.unread_since is not None and now - relay.unread_since > UNREAD_AFTER:
             log.warning("a stream that nobody came to read is closed", task=relay.task)
             self.close(relay)
             return

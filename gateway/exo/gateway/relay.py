@@ -23,13 +23,16 @@ log = structlog.get_logger(__name__)
 class Relay:
     """The chunks of one task, in order, for one reader.
 
-    With `cancels`, a reader that leaves early takes the request with it.
+    With `cancels`, a reader that leaves early takes the request with it; `resumed` is one that was
+    rendered before.
     """
 
-    def __init__(self, task: TaskId, *, on_gap: "Callable[[Relay], None]", cancels: bool) -> None:
+    def __init__(self, task: TaskId, *, on_gap: "Callable[[Relay], None]", cancels: bool, resumed: bool) -> None:
         self.task = task
         self.cancels = cancels
-        self.watched = False
+        self.resumed = resumed
+        self.unread_since: float | None = monotonic()
+        """Since when nobody waits for this relay; None while somebody does."""
         self.assembly = Assembly()
         self.opened_at = monotonic()
         self.last_arrival = self.opened_at

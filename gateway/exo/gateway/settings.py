@@ -26,7 +26,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     autoload: bool = False
     """Place a known model that is asked for and not running, and wait for it."""
     autoload_timeout: float = 300
-    body_limit: int = 8 * MIB
+    body_limit: int = 32 * MIB
     command_timeout: float = 10
     """How long the master may take to answer a command."""
     import_timeout: float = 3600

@@ -67,7 +67,10 @@ class Submitter:
         options: dict[str, Any],
         on_disconnect: OnDisconnect,
     ) -> tuple[Relay, StoredRequest]:
-        """Store, subscribe, ask the master; gives the open relay once an instance has the task."""
+        """Store, subscribe, ask the master; once an instance has the task, gives the open relay.
+
+        Beside it comes the stored request without its text, which is all that rendering needs.
+        """
         model = await self._require_running(request.model)
         task = new_task_id()
         resume = ResumeRecord(dialect=dialect, created=int(time()), stream=stream, options=options)
@@ -76,6 +79,7 @@ class Submitter:
         if len(body) > MAX_PAYLOAD:
             raise GatewayError(Code.PAYLOAD_TOO_LARGE, f"The request is larger than {MAX_PAYLOAD} bytes.")
         await self._bus.append(subjects.request(task), body)
+        kept = StoredRequest(task=task, request=GenerationRequest(model=request.model), resume=resume)
         relay = await self._hub.open(task, cancels=on_disconnect == "cancel")
         try:
             await self._commander.execute(
@@ -94,10 +98,10 @@ class Submitter:
         except BaseException as error:
             self._hub.close(relay)
             refused = isinstance(error, GatewayError) and error.code != Code.MASTER_UNAVAILABLE
-            self._spawn(self._abandon(stored, cancel=not refused))
+            self._spawn(self._abandon(kept, cancel=not refused))
             raise
-        self._stored[task] = stored
-        return relay, stored
+        self._stored[task] = kept
+        return relay, kept
 
     def _find_deadline(self) -> int:
         timeout = self._settings.request_timeout
@@ -115,11 +119,11 @@ class Submitter:
         except (GatewayError, BrokerError) as error:
             log.warning("a request cannot be cancelled", task=task, error=str(error))
 
-    async def _abandon(self, stored: StoredRequest, *, cancel: bool) -> None:
+    async def _abandon(self, kept: StoredRequest, *, cancel: bool) -> None:
         """Clean up after a request nobody waits for; a master that is late finds the tombstone."""
         if cancel:
-            await self.cancel(stored.task, reason="the request was given up before it was assigned")
-        await self._forget_text(stored)
+            await self.cancel(kept.task, reason="the request was given up before it was assigned")
+        await self._forget_text(kept)
 
     async def run(self) -> None:
         """Replace the stored text of each request that has ended, until cancelled."""
@@ -129,15 +133,12 @@ class Submitter:
             for task in [task for task in self._stored if task not in tasks]:
                 await self._forget_text(self._stored.pop(task))
 
-    async def _forget_text(self, stored: StoredRequest) -> None:
-        """Keep what a resume needs and drop the prompt: one message per subject, so the old one is gone."""
-        kept = StoredRequest(
-            task=stored.task, request=GenerationRequest(model=stored.request.model), resume=stored.resume
-        )
+    async def _forget_text(self, kept: StoredRequest) -> None:
+        """Store what a resume needs in place of the prompt: one message per subject, so the old one is gone."""
         try:
-            await self._bus.append(subjects.request(stored.task), encode(kept))
+            await self._bus.append(subjects.request(kept.task), encode(kept))
         except BrokerError as error:
-            log.info("the text of a request stays stored until it expires", task=stored.task, error=str(error))
+            log.info("the text of a request stays stored until it expires", task=kept.task, error=str(error))
 
     async def _require_running(self, name: ModelId) -> ModelId:
         """Give the id of a model that is ready, by its id or an alias; with autoload, place it and wait."""

@@ -258,7 +258,7 @@ async def test_a_body_that_is_no_request_is_400(client: Client) -> None:
 
 
 async def test_a_body_over_the_limit_is_413(client: Client) -> None:
-    response = await client.post("/v1/chat/completions", content=b" " * (9 << 20))
+    response = await client.post("/v1/chat/completions", content=b" " * (33 << 20))
     assert response.status_code == 413
     assert response.json()["error"]["code"] == "payload_too_large"
 

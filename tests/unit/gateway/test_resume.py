@@ -69,6 +69,28 @@ async def test_once_the_chunks_are_gone_it_is_410(cluster: FakeCluster, client: 
     assert again.json()["error"]["code"] == "resume_expired"
 
 
+async def test_a_running_stream_whose_first_chunks_are_gone_is_410(cluster: FakeCluster, client: Client) -> None:
+    gate = asyncio.Event()
+    admitted, first, second, done = say("one", " two")
+    cluster.script = always([admitted, first, gate, second, done])
+    asking = asyncio.create_task(read_stream(client, BODY))
+    await until(lambda: bool(cluster.states.state.tasks))
+    task = next(iter(cluster.states.state.tasks))
+    await until(lambda: cluster.bus.server.stream(TOKENS.name).last_sequence >= 2)
+    await cluster.bus.purge(TOKENS.name, below=2)
+    expired = await client.get(f"/v1/requests/{task}/stream")
+    assert (expired.status_code, expired.json()["error"]["code"]) == (410, "resume_expired")
+    gate.set()
+    stream, _ = await asking
+    assert stream.text == "one two"
+
+
+async def test_a_resumed_answer_is_not_counted_again(cluster: FakeCluster, client: Client) -> None:
+    public_id, _ = await finished(cluster, client)
+    await client.get(f"/v1/requests/{public_id}/stream")
+    assert 'exo_tokens_total{kind="completion"} 2.0' in (await client.get("/metrics")).text
+
+
 async def test_once_the_request_is_gone_it_is_410_too(cluster: FakeCluster, client: Client) -> None:
     public_id, _ = await finished(cluster, client)
     task = TaskId(public_id.removeprefix("chatcmpl-"))

@@ -34,9 +34,9 @@ async def resume_stream(
     if ended is not None and ended.code == Code.NODE_RESTARTED:
         raise GatewayError(ended.code, ended.message, status=410)
     stored = await _read_stored(gateway, task, ended, request_id)
-    relay = await gateway.hub.open(task, cancels=False, known=True)
+    relay = await gateway.hub.open(task, cancels=False, resumed=True)
     await gateway.hub.repair(relay)
-    if ended is not None and relay.assembly.next_index == 0:
+    if relay.assembly.next_index == 0 and (ended is not None or relay.assembly.has_gap):
         gateway.hub.close(relay)
         raise _expired(ended)
     first = await gateway.courier.await_first(relay, request.receive)
@@ -61,6 +61,11 @@ def _unknown(request_id: str) -> GatewayError:
     return GatewayError(Code.TASK_NOT_FOUND, f"No request {request_id!r} is running or kept.")
 
 
-def _expired(ended: EndedTask) -> GatewayError:
-    how = f"it ended with {ended.code}: {ended.message}" if ended.code else "it was answered in full"
+def _expired(ended: EndedTask | None) -> GatewayError:
+    if ended is None:
+        how = "it is still running"
+    elif ended.code:
+        how = f"it ended with {ended.code}: {ended.message}"
+    else:
+        how = "it was answered in full"
     return GatewayError(Code.RESUME_EXPIRED, f"The stream is no longer kept; {how}.")
