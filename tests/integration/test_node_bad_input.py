@@ -18,13 +18,13 @@ from support.chat import Stream, body_of, stream_chat
 from support.node import NodeProcess, running_node, wait_for
 
 STALL = 2
-LONG = " ".join(["word"] * 4000)
+LONG = " ".join(["word"] * 8000)
 HUGE = "many words " * 110_000
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    env = {"EXO_STALL_TIMEOUT": str(STALL), "EXO_MAX_BODY_MB": "2"}
+    env = {"EXO_STALL_TIMEOUT": str(STALL), "EXO_MAX_BODY_MB": "2", "EXO_SCRIPTED": "tokens_per_second=800"}
     with running_node(tmp_path_factory.mktemp("node") / "data", env=env) as node:
         node.place()
         yield node
@@ -56,8 +56,7 @@ async def test_a_client_that_stops_reading_is_cut_off_and_others_are_not(node: N
     # With its alternatives a frame weighs kilobytes: more than the system buffers for a client.
     heavy = body_of(f"[[say:{LONG}]]", logprobs=True, top_logprobs=20)
     with stalled_client(node, heavy):
-        wait_for(lambda: node.state()["tasks"], seconds=10, what="the stalled request", node=node)
-        (task,) = node.state()["tasks"]
+        (task,) = wait_for(lambda: node.state()["tasks"], seconds=10, what="the stalled request", node=node)
         async with httpx2.AsyncClient(timeout=30) as http:
             others = await asyncio.gather(
                 *(stream_chat(http, node.url, body_of("[[say:not held up]]")) for _ in range(5))
@@ -66,7 +65,8 @@ async def test_a_client_that_stops_reading_is_cut_off_and_others_are_not(node: N
             assert relays_open(node) == 1
         wait_for(lambda: relays_open(node) == 0, seconds=STALL + 8, what="the cut", node=node)
     wait_for(lambda: not node.state()["tasks"], seconds=10, what="the end of the request", node=node)
-    assert any(task in page for page in node.state()["ended_tasks"]["pages"])
+    ended = {key: item for page in node.state()["ended_tasks"]["pages"] for key, item in page.items()}
+    assert ended[task]["outcome"] == "cancelled"
 
 
 async def test_a_prompt_of_more_than_a_megabyte_is_refused_by_name(node: NodeProcess) -> None:
