@@ -8,6 +8,7 @@ import pytest
 
 from exo.broker.memory import MemoryBus
 from exo.services.clock import FakeClock
+from exo.services.worker import tokens
 from exo.services.worker.tokens import KEEP_ENDED, TokenBook, TokenPublisher
 from exo.streams import subjects
 from exo.streams.chunks import Admitted, Chunk, Done, Failed, Rejected, Text, Usage
@@ -155,3 +156,13 @@ async def test_no_end_is_told_while_the_broker_may_lack_a_chunk() -> None:
         await asyncio.wait_for(setup.told.wait(), 5)
         assert {chunk.index for chunk in await setup.stored()} == {0, 1, 2}
     assert len(setup.ends) == 1
+
+
+async def test_a_broker_that_stays_away_does_not_hold_up_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_DRAIN_TIMEOUT", 0.05)
+    setup = Setup()
+    setup.bus.disconnect()
+    await setup.publish(*ANSWER)
+    async with asyncio.timeout(5):
+        await setup.publisher.drain()
+    assert setup.ends == []

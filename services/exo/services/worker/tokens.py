@@ -28,6 +28,7 @@ KEEP_BYTES = 64 << 20
 """Above this the oldest ended tasks are dropped first; unfinished ones never."""
 _SEPARATOR = b"\n"
 _RETRY = 0.2
+_DRAIN_TIMEOUT = 3.0
 
 
 class _Answer(msgspec.Struct, kw_only=True, gc=False):
@@ -148,8 +149,12 @@ class TokenPublisher:
             stop_listening()
 
     async def drain(self) -> None:
-        """Bring every end that is due into the journal; at shutdown, instead of `run`."""
-        await self._settle()
+        """Bring every end that is due into the journal, unless the broker stays away; at shutdown, instead of `run`."""
+        try:
+            async with asyncio.timeout(_DRAIN_TIMEOUT):
+                await self._settle()
+        except TimeoutError:
+            log.warning("the ends of some requests did not reach the broker")
 
     async def _settle(self) -> None:
         while self._is_stale or self._ends:
