@@ -14,8 +14,8 @@ import httpx2
 from support.chat import body_of, resume_chat, stream_chat
 from support.node import NodeProcess, running_node, wait_for
 
-WORDS = " ".join(f"word{number}" for number in range(60))
-SLOW = {"EXO_SCRIPTED": "tokens_per_second=60"}
+WORDS = " ".join(f"word{number}" for number in range(240))
+SLOW = {"EXO_SCRIPTED": "tokens_per_second=100"}
 
 
 def statuses(node: NodeProcess) -> set[str]:
@@ -33,6 +33,7 @@ async def test_broker_killed_while_a_whole_answer_is_made(tmp_path: Path) -> Non
             broker = node.broker_pid()
             assert broker is not None
             os.kill(broker, signal.SIGKILL)
+            assert not asking.done()
             answer = await asking
     assert answer.status_code == 200, answer.text
     (choice,) = answer.json()["choices"]
