@@ -127,6 +127,8 @@ class NodeProcess:
         self.process.kill()
         self.process.wait(STOP_SECONDS)
         gone, alive = psutil.wait_procs(descendants, timeout=STOP_SECONDS)
+        for orphan in alive:
+            orphan.kill()
         assert not alive, f"left running after a crash: {alive}, gone: {gone}"
 
     def stop(self) -> int:
