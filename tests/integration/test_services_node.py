@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from exo.broker.bus import StoredMessage
 from exo.broker.errors import NotFoundError
 from exo.broker.memory import MemoryBus
+from exo.services.settings import EngineSettings
 from exo.services.worker import supervisor
 from exo.streams import commands as c
 from exo.streams import control, subjects
@@ -25,7 +26,7 @@ from exo.streams.instances import Ready, Starting
 from exo.streams.layout import COMMANDS, EVENTS, NODES, REQUESTS, TOKENS
 from exo.streams.requests import GenerationRequest, Message, TextPart
 from exo.streams.views import runners_of
-from support.services import BOOT, NODE, NOW, SCRIPTED, Cluster, scripted
+from support.services import BOOT, NODE, NOW, SCRIPTED, Cluster, eventually, scripted
 
 LONG = "[[say:" + "word " * 2000 + "]]"
 SLOW = {"tokens_per_second": 200.0}
@@ -76,6 +77,26 @@ async def test_a_burst_of_requests_is_answered_in_full(tmp_path: Path) -> None:
         await asyncio.gather(*(answer.end() for answer in answers))
         assert [answer.text() for answer in answers] == texts
         await cluster.wait(lambda state: not state.tasks)
+
+
+async def test_a_request_of_higher_priority_is_answered_first(tmp_path: Path) -> None:
+    settings = replace(scripted(tmp_path), engine=EngineSettings(script=SLOW, max_batch=1))
+    async with Cluster(MemoryBus(), settings) as cluster:
+        await cluster.place()
+
+        async def are_queued() -> bool:
+            return [beat.queued for beat in cluster.services.worker.beats().values()] == [2]
+
+        running = await cluster.submit(LONG)
+        await running.has(3)
+        low = await cluster.submit("[[say:low]]", priority=-1)
+        high = await cluster.submit("[[say:high]]", priority=1)
+        await eventually(are_queued, what="two that wait")
+        await cluster.command(c.CancelTask, task=running.task, reason="make room")
+        await low.has(2)
+        # Both were admitted at once; with one place, the other has ended before this one began.
+        assert high.chunks
+        assert isinstance(high.chunks[-1], Done)
 
 
 async def test_cancelling_ends_the_stream_with_one_failure(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from time import time_ns
 from typing import Any
 
+from exo.broker.blobs import Blobs
 from exo.broker.memory import MemoryBus
 from exo.gateway.app import create_app
 from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
@@ -217,9 +218,12 @@ class FakeCluster:
         await self.bus.publish(subjects.tokens(NODE, task), encode(chunk))
 
     async def _answer(self, task: TaskId) -> None:
-        stored = await self.bus.get_last(REQUESTS.name, subjects.request(task))
-        assert stored is not None
-        for piece in self.script(decode_stored_request(stored.payload).request):
+        message = await self.bus.get_last(REQUESTS.name, subjects.request(task))
+        assert message is not None
+        stored = decode_stored_request(message.payload)
+        if stored.blob:
+            stored = decode_stored_request(await Blobs(self.bus).get(stored.blob))
+        for piece in self.script(stored.request):
             if isinstance(piece, asyncio.Event):
                 await piece.wait()
                 continue

@@ -6,6 +6,7 @@ Used by the gateway (writing) and the nodes (reading) above `layout.BLOB_THRESHO
 
 import base64
 import hashlib
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -48,26 +49,29 @@ class Blobs:
         self._stream = f"OBJ_{spec.name}"
 
     async def put(self, name: str, body: bytes) -> Blob:
-        """Store a body under a new name: readers see all of it or nothing.
+        """Store a body under a new name: readers see all of it or nothing, and a failure leaves nothing behind.
 
         `PayloadTooLargeError` above 256 MiB, `StreamFullError` when there is no room.
         """
         if len(body) > LARGEST:
             raise PayloadTooLargeError(len(body), limit=LARGEST)
-        nuid = new_boot_id()
-        pieces = [body[start : start + CHUNK] for start in range(0, len(body), CHUNK)]
-        for piece in pieces:
-            await self._bus.append(self._chunks(nuid), piece)
         blob = Blob(
             name=name,
             bucket=self._name,
-            nuid=nuid,
+            nuid=new_boot_id(),
             size=len(body),
-            chunks=len(pieces),
+            chunks=-(-len(body) // CHUNK),
             digest=_digest(body),
             options=_Options(CHUNK),
         )
-        await self._bus.append(self._description(name), msgspec.json.encode(blob), headers=_ROLLUP)
+        try:
+            for start in range(0, len(body), CHUNK):
+                await self._bus.append(self._chunks(blob.nuid), body[start : start + CHUNK])
+            await self._bus.append(self._description(name), msgspec.json.encode(blob), headers=_ROLLUP)
+        except BaseException:
+            with suppress(BrokerError):
+                await self._erase(blob)
+            raise
         return blob
 
     async def get(self, name: str) -> bytes:
@@ -85,7 +89,10 @@ class Blobs:
             blob = await self._describe(name)
         except NotFoundError:
             return
-        await self._bus.purge(self._stream, subject=self._description(name))
+        await self._erase(blob)
+
+    async def _erase(self, blob: Blob) -> None:
+        await self._bus.purge(self._stream, subject=self._description(blob.name))
         await self._bus.purge(self._stream, subject=self._chunks(blob.nuid))
 
     async def _describe(self, name: str) -> Blob:

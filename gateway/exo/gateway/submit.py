@@ -18,13 +18,11 @@ from exo.gateway.errors import GatewayError
 from exo.gateway.hub import RelayHub, Spawn
 from exo.gateway.ports import Catalog, StateSource
 from exo.gateway.relay import Relay
+from exo.gateway.request_store import RequestStore
 from exo.gateway.settings import GatewaySettings, NodeIdentity
-from exo.streams import subjects
-from exo.streams.codec import encode
 from exo.streams.codes import Code
 from exo.streams.commands import CancelTask, PlaceInstance, SubmitTask
 from exo.streams.ids import InstanceId, ModelId, TaskId, new_command_id, new_instance_id, new_task_id
-from exo.streams.layout import MAX_PAYLOAD
 from exo.streams.requests import Dialect, GenerationRequest, ResumeRecord, StoredRequest
 from exo.streams.tasks import OnDisconnect
 
@@ -48,7 +46,7 @@ class Submitter:
         hub: RelayHub,
         spawn: Spawn,
     ) -> None:
-        self._bus = bus
+        self._requests = RequestStore(bus)
         self._states = states
         self._node = node
         self._settings = settings
@@ -74,12 +72,7 @@ class Submitter:
         model = await self._require_running(request.model)
         task = new_task_id()
         resume = ResumeRecord(dialect=dialect, created=int(time()), stream=stream, options=options)
-        stored = StoredRequest(task=task, request=request, resume=resume)
-        body = encode(stored)
-        if len(body) > MAX_PAYLOAD:
-            raise GatewayError(Code.PAYLOAD_TOO_LARGE, f"The request is larger than {MAX_PAYLOAD} bytes.")
-        await self._bus.append(subjects.request(task), body)
-        kept = StoredRequest(task=task, request=GenerationRequest(model=request.model), resume=resume)
+        kept, size = await self._requests.put(StoredRequest(task=task, request=request, resume=resume))
         relay = await self._hub.open(task, cancels=on_disconnect == "cancel")
         try:
             await self._commander.execute(
@@ -88,7 +81,7 @@ class Submitter:
                     issued_at=now_ms(),
                     task=task,
                     model=model,
-                    size=len(body),
+                    size=size,
                     gateway=self._node.id,
                     gateway_boot=self._node.boot,
                     deadline=self._find_deadline(),
@@ -123,7 +116,7 @@ class Submitter:
         """Clean up after a request nobody waits for; a master that is late finds the tombstone."""
         if cancel:
             await self.cancel(kept.task, reason="the request was given up before it was assigned")
-        await self._forget_text(kept)
+        await self._requests.forget(kept)
 
     async def run(self) -> None:
         """Replace the stored text of each request that has ended, until cancelled."""
@@ -131,14 +124,7 @@ class Submitter:
             await asyncio.sleep(_CLEANUP_PERIOD)
             tasks = self._states.state.tasks
             for task in [task for task in self._stored if task not in tasks]:
-                await self._forget_text(self._stored.pop(task))
-
-    async def _forget_text(self, kept: StoredRequest) -> None:
-        """Store what a resume needs in place of the prompt: one message per subject, so the old one is gone."""
-        try:
-            await self._bus.append(subjects.request(kept.task), encode(kept))
-        except BrokerError as error:
-            log.info("the text of a request stays stored until it expires", task=kept.task, error=str(error))
+                await self._requests.forget(self._stored.pop(task))
 
     async def _require_running(self, name: ModelId) -> ModelId:
         """Give the id of a model that is ready, by its id or an alias; with autoload, place it and wait."""

@@ -80,7 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _about("tokens to reserve memory for when a placement names none; 0 leaves it to the model's card"),
     ] = 0
     max_body_mb: Annotated[
-        int, msgspec.Meta(ge=1, le=1024), _about("largest request body that the API takes, in MB")
+        int, msgspec.Meta(ge=1, le=60), _about("largest request body that the API takes, in MB; at most 60")
     ] = 32
     keep_alive: Annotated[
         float, msgspec.Meta(gt=0, le=60), _about("seconds of silence on a stream before a keep-alive comment")

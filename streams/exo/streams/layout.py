@@ -19,6 +19,9 @@ MAX_PAYLOAD = 8 * MIB
 BLOB_THRESHOLD = 4 * MIB
 """A request body above this goes to the object store, its reference to EXO_REQUESTS."""
 
+LARGEST_REQUEST = 60 * MIB
+"""A request above this is refused: its frame to the runner would be over `pipe.MAX_FRAME`."""
+
 
 class Storage(StrEnum):
     """Where a stream keeps its messages."""

@@ -112,8 +112,13 @@ class ResumeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The body on `exo.requests.<task>`."""
+    """The body on `exo.requests.<task>`.
+
+    With `blob`, the name of an object in `layout.BLOBS`, this is only a reference: the object holds
+    the whole record, `request` here no more than the model.
+    """
 
     task: TaskId
     request: GenerationRequest
     resume: ResumeRecord
+    blob: str = ""

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from exo.broker.blobs import Blobs
 from exo.broker.bus import Bus
 from exo.broker.errors import BrokerError, BusUnavailableError
 from exo.services.clock import Clock
@@ -31,7 +32,7 @@ from exo.streams.instances import Failed, RunnerStatus, Shard, Starting
 from exo.streams.layout import REQUESTS
 from exo.streams.nodes import RunnerReport
 from exo.streams.pipe import Beat, Generate
-from exo.streams.requests import GenerationRequest
+from exo.streams.requests import GenerationRequest, StoredRequest
 from exo.streams.state import State
 from exo.streams.tasks import TaskRecord
 
@@ -64,6 +65,7 @@ class Worker:
         clock: Clock,
     ) -> None:
         self._bus = bus
+        self._blobs = Blobs(bus)
         self._projection = projection
         self._journal = journal
         self._models = models
@@ -220,17 +222,30 @@ class Worker:
             message = "the body of the request is not stored (any more) or cannot be read"
             await supervisor.end_task(task.id, attempt=task.attempt, code=Code.INTERNAL, message=message)
         else:
-            frame = Generate(task=task.id, attempt=task.attempt, request=request, deadline=task.deadline)
+            frame = Generate(
+                task=task.id,
+                attempt=task.attempt,
+                request=request,
+                deadline=task.deadline,
+                priority=task.priority,
+            )
             await supervisor.generate(frame)
 
     async def _fetch(self, task: TaskId) -> GenerationRequest | None:
         while True:
             try:
-                message = await self._bus.get_last(REQUESTS.name, subjects.request(task))
+                stored = await self._read_stored(task)
             except BusUnavailableError:
                 await self._clock.sleep(_RETRY)
                 continue
-            return decode_stored_request(message.payload).request if message else None
+            return stored.request if stored else None
+
+    async def _read_stored(self, task: TaskId) -> StoredRequest | None:
+        message = await self._bus.get_last(REQUESTS.name, subjects.request(task))
+        stored = decode_stored_request(message.payload) if message else None
+        if stored and stored.blob:
+            return decode_stored_request(await self._blobs.get(stored.blob))
+        return stored
 
     async def _fail(self, task: TaskRecord, code: str, message: str) -> None:
         chunk = self._book.break_off(task.id, attempt=task.attempt, code=code, message=message)
