@@ -24,6 +24,9 @@ from exo.streams.state import State
 
 log = structlog.get_logger(__name__)
 
+STOP_PATIENCE = 2.0
+"""Seconds that cancellations and clean-up get when the gateway stops."""
+
 
 class Gateway:
     """Everything a route may need."""
@@ -53,6 +56,7 @@ class Gateway:
         self.event_streams = EventStreams(keep_alive=settings.keep_alive, stall_timeout=settings.stall_timeout)
         self.onboarded = False
         self._group: asyncio.TaskGroup | None = None
+        self._spawned: set[asyncio.Task[None]] = set()
         self.metrics.registry.register(
             ClusterCollector(
                 state=lambda: self.states.state, relays=lambda: len(self.hub), connected=lambda: bus.connected
@@ -70,11 +74,13 @@ class Gateway:
             work.close()
             log.warning("work that came after the gateway had stopped is dropped")
             return
-        self._group.create_task(_guard(work))
+        task = self._group.create_task(_guard(work))
+        self._spawned.add(task)
+        task.add_done_callback(self._spawned.discard)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Run the gateway's own tasks; on leaving, cancellations already under way are finished first."""
+        """Run the gateway's own tasks; on leaving, what is under way gets `STOP_PATIENCE` to finish."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             keepers = [group.create_task(self.hub.run()), group.create_task(self.submitter.run())]
@@ -84,6 +90,10 @@ class Gateway:
                 self._group = None
                 for keeper in keepers:
                     keeper.cancel()
+                if self._spawned:
+                    await asyncio.wait(self._spawned, timeout=STOP_PATIENCE)
+                for task in self._spawned:
+                    task.cancel()
 
 
 Here: TypeAlias = NamedDependency[Gateway]

@@ -48,6 +48,10 @@ class RelayHub:
         self._relays: dict[TaskId, list[Relay]] = {}
         self._repairs = asyncio.Semaphore(REPAIRS_AT_ONCE)
         self._newest_sequence = 0
+        self._connections = 0
+        self._connected = asyncio.Event()
+        if bus.connected:
+            self._connected.set()
         self._disconnected_since = 0.0
         self._stop_listening = (states.on_event(self._on_event), bus.on_connection_change(self._on_connection))
 
@@ -89,15 +93,17 @@ class RelayHub:
             relay.repairing = False
 
     async def _read_missed(self, relay: Relay) -> None:
+        connection = self._connections
         newest = (await self._bus.stream_info(TOKENS.name)).last_sequence
-        self._newest_sequence = newest
         start = relay.scanned_to + 1
         while not relay.ended:
             batch = await self._bus.read(TOKENS.name, subjects.tokens_of_task(relay.task), start=start, limit=_BATCH)
             for message in batch:
                 relay.feed(message.payload)
             if len(batch) < _BATCH:
-                relay.scanned_to = newest
+                # Sequences of a connection that was lost meanwhile say nothing about the stream there is now.
+                if connection == self._connections:
+                    relay.scanned_to = self._newest_sequence = newest
                 return
             start = batch[-1].sequence + 1
 
@@ -156,17 +162,22 @@ class RelayHub:
             relay.repair_wanted = False
             relay.repairing = True
             self._spawn(self._repair_gap(relay))
+        else:
+            relay.repair_wanted = True
 
     async def _repair_gap(self, relay: Relay) -> None:
         await self.repair(relay)
         # What is still missing is asked for again at the next tick, not in a tight loop.
-        relay.repair_wanted = relay.assembly.has_gap
+        relay.repair_wanted |= relay.assembly.has_gap
 
     def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the port's listener
         self._disconnected_since = 0.0 if connected else monotonic()
         if not connected:
+            self._connected.clear()
             return
+        self._connected.set()
         # The server may be a new one, whose token stream counts from 1 again.
+        self._connections += 1
         self._newest_sequence = 0
         for relays in self._relays.values():
             for relay in relays:
@@ -197,6 +208,7 @@ class RelayHub:
         for attempt in range(SETTLE_TRIES):
             # The fact may overtake the last chunks: they are given a moment before they are asked for.
             await asyncio.sleep(0.02 * 2**attempt)
+            await self._connected.wait()
             if relay.ended or relay.closed:
                 return
             await self.repair(relay)

@@ -36,7 +36,7 @@ async def resume_stream(
     stored = await _read_stored(gateway, task, ended, request_id)
     relay = await gateway.hub.open(task, cancels=False, resumed=True)
     await gateway.hub.repair(relay)
-    if relay.assembly.next_index == 0 and (ended is not None or relay.assembly.has_gap):
+    if relay.assembly.next_index == 0 and (task not in gateway.state.tasks or relay.assembly.has_gap):
         gateway.hub.close(relay)
         raise _expired(ended)
     first = await gateway.courier.await_first(relay, request.receive)
@@ -63,7 +63,7 @@ def _unknown(request_id: str) -> GatewayError:
 
 def _expired(ended: EndedTask | None) -> GatewayError:
     if ended is None:
-        how = "it is still running"
+        how = "its beginning is gone"
     elif ended.code:
         how = f"it ended with {ended.code}: {ended.message}"
     else:
