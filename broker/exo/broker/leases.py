@@ -80,14 +80,23 @@ class Lease:
         """Give the current holder's entry."""
         return await self._bus.get(self._bucket, self._key)
 
+    async def lapse(self) -> None:
+        """Renew no more: the key is gone after its TTL, unless `acquire` or `release` comes first."""
+        renewer, self._renewer = self._renewer, None
+        if renewer is not None:
+            renewer.cancel()
+            with suppress(asyncio.CancelledError):
+                await renewer
+
     async def release(self) -> None:
         """Give the lease back, so that nobody has to wait for its end; safe to call twice."""
-        if self._renewer is None:
+        await self.lapse()
+        revision, self._revision = self._revision, 0
+        if revision == 0:
             return
-        await self._stop()
         with suppress(BrokerError):
             # Only our own: the server refuses if somebody took it meanwhile. An empty value counts as absent.
-            await self._bus.put(self._bucket, self._key, b"", revision=self._revision)
+            await self._bus.put(self._bucket, self._key, b"", revision=revision)
 
     async def _renew(self) -> None:
         while True:
@@ -95,6 +104,7 @@ class Lease:
             if not await self._renew_once():
                 break
         self._renewer = None
+        self._revision = 0
         log.warning("lease lost", bucket=self._bucket, key=self._key)
         try:
             self._on_lost()
@@ -133,13 +143,6 @@ class Lease:
 
     async def _put(self, revision: int) -> int:
         return await self._bus.put(self._bucket, self._key, self._value, revision=revision, ttl=self._ttl)
-
-    async def _stop(self) -> None:
-        renewer, self._renewer = self._renewer, None
-        if renewer is not None:
-            renewer.cancel()
-            with suppress(asyncio.CancelledError):
-                await renewer
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -54,6 +54,34 @@ async def test_it_is_renewed(bus: MemoryBus, lease: Lease) -> None:
     assert lease.held
 
 
+async def test_one_that_lapses_ends_by_itself(bus: MemoryBus, lease: Lease, lost: asyncio.Event) -> None:
+    await lease.acquire()
+    await lease.lapse()
+    assert not lease.held
+    assert await lease.holder() is not None
+    bus.server.advance(1.1)
+    assert await lease.holder() is None
+    other = rival(bus)
+    assert await other.acquire()
+    await lease.release()
+    assert other.held
+    entry = await other.holder()
+    assert entry is not None
+    assert entry.value == b"n2"
+    await other.release()
+    assert not lost.is_set()
+
+
+async def test_one_that_lapses_can_be_taken_up_again_or_given_back(lease: Lease) -> None:
+    await lease.acquire()
+    await lease.lapse()
+    assert await lease.acquire()
+    assert lease.held
+    await lease.lapse()
+    await lease.release()
+    assert await lease.holder() is None
+
+
 async def test_a_new_life_takes_over_what_the_old_one_held(bus: MemoryBus, lease: Lease) -> None:
     await bus.put("exo_lease", "master", b"n1", ttl=1)
     assert await lease.acquire()

@@ -115,6 +115,20 @@ async def test_a_lease_that_is_not_renewed_passes_on() -> None:
     await second.stop()
 
 
+async def test_a_candidate_that_is_cancelled_renews_no_more() -> None:
+    server = MemoryServer()
+    first = Candidate(server, NODE)
+    await first.rules()
+    first.task.cancel()
+    await asyncio.gather(first.task, return_exceptions=True)
+    assert not first.ruling
+    assert await first.holder() is not None
+    server.advance(LONG + 1)
+    second = Candidate(server, OTHER)
+    await second.rules()
+    await second.stop()
+
+
 async def test_a_broker_that_forgot_the_lease_does_not_end_the_reign() -> None:
     first = Candidate(MemoryServer(), NODE)
     await first.rules()

@@ -59,11 +59,14 @@ class Election:
         )
 
     async def run(self) -> None:
-        """Stand for election for ever. Cancelled, it keeps the lease for the next `run`, or until `resign`."""
-        while True:
-            if await self._lease.acquire():
-                await self._rule_while_held()
-            await asyncio.sleep(self._renewal)
+        """Stand for election for ever. Cancelled, it renews no more; `resign` then spares others the wait."""
+        try:
+            while True:
+                if await self._lease.acquire():
+                    await self._rule_while_held()
+                await asyncio.sleep(self._renewal)
+        finally:
+            await self._lease.lapse()
 
     async def resign(self) -> None:
         """Give the lease up, so that another node need not wait for its end; only if it is still ours."""
