@@ -258,7 +258,7 @@ class FollowConformance:
     async def test_a_follower_gets_old_and_new_messages(self, bus: Bus, other: Bus) -> None:
         for number in range(3):
             await bus.append(EVENT, str(number).encode())
-        async with aclosing(bus.follow("EXO_EVENTS", after=1)) as messages:  # pyright: ignore[reportArgumentType]
+        async with aclosing(bus.follow("EXO_EVENTS", after=1)) as messages:
             assert [message.sequence for message in await take(messages, 2)] == [2, 3]
             await other.append(EVENT, b"3")
             (newest,) = await take(messages, 1)
@@ -293,7 +293,7 @@ class WorkConformance:
     async def test_work_comes_one_at_a_time_and_is_removed(self, bus: Bus) -> None:
         for number in range(2):
             await bus.append("exo.commands.task.submit", str(number).encode())
-        async with aclosing(bus.work("EXO_COMMANDS", name="master")) as items:  # pyright: ignore[reportArgumentType]
+        async with aclosing(bus.work("EXO_COMMANDS", name="master")) as items:
             for number in range(2):
                 item = await take_work(items)
                 assert (item.message.payload, item.message.sequence, item.deliveries) == (
@@ -307,22 +307,22 @@ class WorkConformance:
 
     async def test_work_that_was_not_settled_comes_again(self, bus: Bus, other: Bus) -> None:
         await bus.append("exo.commands.task.submit", b"x")
-        async with aclosing(bus.work("EXO_COMMANDS", name="master", ack_wait=0.3)) as items:  # pyright: ignore[reportArgumentType]
+        async with aclosing(bus.work("EXO_COMMANDS", name="master", ack_wait=0.3)) as items:
             assert (await take_work(items)).deliveries == 1
-        async with aclosing(other.work("EXO_COMMANDS", name="master", ack_wait=0.3)) as items:  # pyright: ignore[reportArgumentType]
+        async with aclosing(other.work("EXO_COMMANDS", name="master", ack_wait=0.3)) as items:
             again = await take_work(items)
             assert (again.message.payload, again.deliveries) == (b"x", 2)
             await again.ack()
 
     async def test_refused_work_comes_again_at_once(self, bus: Bus) -> None:
         await bus.append("exo.commands.task.submit", b"x")
-        async with aclosing(bus.work("EXO_COMMANDS", name="master", ack_wait=30)) as items:  # pyright: ignore[reportArgumentType]
+        async with aclosing(bus.work("EXO_COMMANDS", name="master", ack_wait=30)) as items:
             await (await take_work(items)).nak()
             assert (await take_work(items)).deliveries == 2
 
     async def test_work_in_progress_is_not_given_to_others(self, bus: Bus) -> None:
         await bus.append("exo.commands.task.submit", b"x")
-        async with aclosing(bus.work("EXO_COMMANDS", name="master", ack_wait=1)) as items:  # pyright: ignore[reportArgumentType]
+        async with aclosing(bus.work("EXO_COMMANDS", name="master", ack_wait=1)) as items:
             item = await take_work(items)
             following = asyncio.ensure_future(anext(items))
             for _ in range(4):
@@ -336,7 +336,7 @@ class WorkConformance:
 
     async def test_given_up_work_is_copied_to_the_poison_stream(self, bus: Bus) -> None:
         await bus.append("exo.commands.task.submit", b"\xff{")
-        async with aclosing(bus.work("EXO_COMMANDS", name="master")) as items:  # pyright: ignore[reportArgumentType]
+        async with aclosing(bus.work("EXO_COMMANDS", name="master")) as items:
             await (await take_work(items)).term("cannot be read")
         (copy,) = await bus.read("EXO_POISON", "exo.poison.exo-commands")
         poisoned = read_poisoned(copy.payload)
@@ -348,7 +348,7 @@ class WorkConformance:
         await bus.append("exo.commands.task.submit", b"bad")
         await bus.append("exo.commands.task.submit", b"good")
         seen: list[bytes] = []
-        async with aclosing(bus.work("EXO_COMMANDS", name="master", max_deliver=2)) as items:  # pyright: ignore[reportArgumentType]
+        async with aclosing(bus.work("EXO_COMMANDS", name="master", max_deliver=2)) as items:
             while seen[-1:] != [b"good"]:
                 item = await take_work(items)
                 if item.message.payload == b"bad":

@@ -5,7 +5,7 @@ double; one conformance suite holds for both. Every call that waits for the serv
 `BusUnavailableError` rather than hang.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -149,7 +149,7 @@ class Bus(Protocol):
 
     async def stream_infos(self) -> list[StreamInfo]: ...
 
-    def follow(self, stream: str, *, after: int) -> AsyncIterator[StoredMessage]:
+    def follow(self, stream: str, *, after: int) -> AsyncGenerator[StoredMessage]:
         """Give every message with a sequence above `after`, in order, for ever, without a gap.
 
         Survives reconnects and repairs gaps itself. Raises `NotFoundError` once `after` lies before
@@ -157,7 +157,7 @@ class Bus(Protocol):
         """
         ...
 
-    def work(self, stream: str, *, name: str, ack_wait: float = 5, max_deliver: int = 5) -> AsyncIterator[WorkItem]:
+    def work(self, stream: str, *, name: str, ack_wait: float = 5, max_deliver: int = 5) -> AsyncGenerator[WorkItem]:
         """Give messages of a work queue through the durable consumer `name`, one at a time, for ever.
 
         A message delivered more than `max_deliver` times goes to the poison stream.
