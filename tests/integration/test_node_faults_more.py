@@ -11,10 +11,13 @@ from typing import Any
 
 import httpx2
 
-from support.chat import body_of, resume_chat, stream_chat
+from support.chat import Stream, body_of, resume_chat, stream_chat
 from support.node import NodeProcess, running_node, wait_for
 
 WORDS = " ".join(f"word{number}" for number in range(240))
+STREAMS = 5
+HANG = 1.0
+"""Seconds in which some hundred words are sent to a broker that stands still."""
 SLOW = {"EXO_SCRIPTED": "tokens_per_second=100"}
 
 
@@ -84,3 +87,50 @@ async def test_resuming_an_answer_that_is_no_longer_kept(tmp_path: Path) -> None
 def error_of(body: Any) -> dict[str, Any]:
     assert body["error"]["message"]
     return body["error"]
+
+
+async def open_streams(http: httpx2.AsyncClient, node: NodeProcess) -> tuple[list[Stream], list[asyncio.Task[Stream]]]:
+    """Start some streams, and wait until each has given some text."""
+    records = [Stream() for _ in range(STREAMS)]
+    body = body_of(f"[[say:{WORDS}]]")
+    tasks = [asyncio.create_task(stream_chat(http, node.url, body, record=record)) for record in records]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(record.started.wait() for record in records))
+    return records, tasks
+
+
+async def test_broker_that_hangs_and_then_dies_loses_nothing(tmp_path: Path) -> None:
+    with running_node(tmp_path / "data", env=SLOW) as node:
+        node.place()
+        async with httpx2.AsyncClient(timeout=30) as http:
+            records, tasks = await open_streams(http, node)
+            broker = node.broker_pid()
+            assert broker is not None
+            # What is sent meanwhile lies in the socket of a process that will never read it.
+            os.kill(broker, signal.SIGSTOP)
+            await asyncio.sleep(HANG)
+            os.kill(broker, signal.SIGKILL)
+            async with asyncio.timeout(30):
+                await asyncio.gather(*tasks)
+    for record in records:
+        assert record.text == WORDS
+        assert (record.finishes, record.done) == (["stop"], 1)
+
+
+async def test_runner_and_broker_killed_at_once(tmp_path: Path) -> None:
+    with running_node(tmp_path / "data", env=SLOW) as node:
+        node.place()
+        async with httpx2.AsyncClient(timeout=30) as http:
+            records, tasks = await open_streams(http, node)
+            broker = node.broker_pid()
+            assert broker is not None
+            os.kill(broker, signal.SIGKILL)
+            os.kill(node.runner_pid(), signal.SIGKILL)
+            async with asyncio.timeout(30):
+                await asyncio.gather(*tasks)
+            for record in records:
+                assert [error["code"] for error in record.errors] == ["runner_failed"]
+                assert (record.endings(), record.done) == (1, 0)
+            wait_for(lambda: not node.state()["tasks"], seconds=10, what="the end of all tasks", node=node)
+            node.await_ready("exo/scripted", seconds=20)
+            assert (await stream_chat(http, node.url, body_of("[[say:both are back]]"))).text == "both are back"
