@@ -238,8 +238,11 @@ async def test_adding_asks_the_node(cluster: FakeCluster, client: Client) -> Non
     responder = await cluster.bus.respond(subjects.control(NODE, IMPORT_MODEL), import_model)
     added = await client.post("/models/add", json={"model_id": "starter"})
     assert added.json()["id"] == OTHER
+    assert (await client.post("/models/add", json={"model_id": "org/model"})).status_code == 200, (
+        "the starter by its id"
+    )
     assert (await client.post("/models/import", json={"path": "/m.gguf", "model_id": "a/b"})).status_code == 200
-    assert orders == [ImportModel(starter=True), ImportModel(path="/m.gguf", model_id="a/b")]
+    assert orders == [ImportModel(starter=True)] * 2 + [ImportModel(path="/m.gguf", model_id="a/b")]
     await responder.stop()
     hub = await client.post("/models/add", json={"model_id": "org/elsewhere"})
     assert (hub.status_code, hub.json()["error"]["code"]) == (501, "not_built")

@@ -57,7 +57,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 async def add_model(request: Request[Any, Any, Any], gateway: Here) -> ASGIApp:
     """Fetches the starter model, or imports a local file; with `Accept: text/event-stream` it tells its progress."""
     body = decode_body(AddBody, await request.body())
-    if body.model_id == STARTER:
+    if _is_starter(gateway, body.model_id):
         return await _import(request, gateway, ImportModel(starter=True))
     if PurePath(body.model_id).is_absolute():
         return await _import(request, gateway, ImportModel(path=body.model_id))
@@ -66,6 +66,14 @@ async def add_model(request: Request[Any, Any, Any], gateway: Here) -> ASGIApp:
         "This version cannot fetch models from a hub yet. Add `starter`, or a GGUF file by its absolute path.",
         param="model_id",
     )
+
+
+def _is_starter(gateway: Gateway, name: str) -> bool:
+    """Whether a name is the starter model's alias or its id."""
+    if name == STARTER:
+        return True
+    named, starter = (gateway.catalog.find_card(one, gateway.state) for one in (name, STARTER))
+    return named is not None and starter is not None and named.model_id == starter.model_id
 
 
 @post("/models/import", status_code=200, summary="Import a GGUF file")
