@@ -122,7 +122,7 @@ async def test_the_dashboard_and_the_reference_load_nothing_from_elsewhere(clien
 
 async def test_an_unforeseen_fault_shows_nothing_of_itself(cluster: FakeCluster, client: Client) -> None:
     def explode(*_: object, **__: object) -> None:
-        raise RuntimeError("a secret path /root/x")
+        raise RuntimeError("a secret path /srv/exo/x")
 
     cluster.previews = explode  # type: ignore[method-assign,assignment]
     answer = await client.get("/instance/previews", params={"model_id": "org/model"})
