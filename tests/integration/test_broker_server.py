@@ -61,6 +61,12 @@ def is_server(pid: int) -> bool:
     return "nats-server" in read_command_line(pid)
 
 
+def kill_server(pid: int) -> None:
+    """End a server that a failed test left without its shim."""
+    if is_server(pid):
+        kill(pid)
+
+
 async def test_it_comes_up_on_ports_of_its_own_and_goes_down(tmp_path: Path) -> None:
     server = NatsServer(ServerSettings(directory=tmp_path, name="test"))
     async with server:
@@ -115,10 +121,13 @@ async def test_a_leftover_server_is_stopped_before_the_next_start(tmp_path: Path
         # Held still, lest its supervisor does the work that the next start is to do.
         node.send_signal(signal.SIGSTOP)
         kill(find_parent(server))
-    assert is_server(server)
-    async with running_hub(tmp_path) as hub:
-        assert not is_server(server)
-        assert hub.server.pid != server
+    try:
+        assert is_server(server)
+        async with running_hub(tmp_path) as hub:
+            assert not is_server(server)
+            assert hub.server.pid != server
+    finally:
+        kill_server(server)
 
 
 async def test_a_dead_shim_does_not_leave_two_servers(tmp_path: Path) -> None:
@@ -130,6 +139,19 @@ async def test_a_dead_shim_does_not_leave_two_servers(tmp_path: Path) -> None:
         await wait_until(lambda: not is_server(first), what="the old one is gone")
         await wait_connection(hub.bus, connected=True)
         await hub.bus.append("exo.events.node.n1.joined", b"x")
+
+
+async def test_a_stop_right_behind_the_death_of_the_shim_leaves_no_server(tmp_path: Path) -> None:
+    server = NatsServer(ServerSettings(directory=tmp_path, name="test"))
+    await server.start()
+    pid = server.pid
+    try:
+        assert server._process is not None
+        kill(server._process._shim.pid)
+        await server.stop()
+        assert not is_server(pid)
+    finally:
+        kill_server(pid)
 
 
 async def test_a_second_hub_on_one_store_is_refused(tmp_path: Path) -> None:

@@ -53,8 +53,15 @@ class ServerProcess:
                 # A Ctrl-C in the terminal is for the node, which then stops the server in order.
                 start_new_session=True,
             )
+        assert process.stdin is not None
         assert process.stdout is not None
-        line = await process.stdout.readline()
+        try:
+            line = await process.stdout.readline()
+        except BaseException:
+            # Left by us, the shim ends its server and then itself.
+            process.stdin.close()
+            await process.wait()
+            raise
         if not line:
             await process.wait()
             raise ServerStartError("its shim ended at once", log_tail=read_log_tail(settings))

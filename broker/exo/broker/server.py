@@ -140,6 +140,8 @@ class NatsServer:
             self._supervisor = None
         if self._process is not None:
             await self._process.stop()
+            # A shim that has just died passes on no order: its server is still on our store.
+            await stop_leftovers(self.settings.ports_directory, config_file=self.settings.config_file)
             log.info("nats-server stopped", pid=self._process.pid)
             self._process = None
 
