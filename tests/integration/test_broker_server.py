@@ -174,7 +174,7 @@ async def test_a_taken_port_is_told_with_the_servers_own_words(tmp_path: Path) -
 
 async def test_only_the_holder_of_the_key_gets_in(tmp_path: Path) -> None:
     async with running_hub(tmp_path) as hub:
-        for seed in ("", load_identity(tmp_path / "stranger").read_seed()):
+        for seed in ("", "no key at all", load_identity(tmp_path / "stranger").read_seed()):
             settings = ConnectionSettings(url=hub.server.url, name="stranger", seed=seed)
             with pytest.raises(PermissionDeniedError):
                 await NatsBus(settings).open()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, Final
 
+import nkeys
 import structlog
 from nats import errors as nats_errors
 
@@ -65,6 +66,8 @@ class Connection:
             if isinstance(error, TimeoutError):
                 reason = self._last_error or "no answer"
                 raise BusUnavailableError(f"cannot connect to {self.settings.url}: {reason}") from error
+            if isinstance(error, nkeys.NkeysError):
+                raise PermissionDeniedError(f"{self.settings.url}: the key cannot be read ({error})") from error
             raise
         finally:
             self._opening = False
@@ -171,7 +174,8 @@ class Connection:
         await self._close_client()
 
     async def _close_client(self) -> None:
-        with suppress(TimeoutError, nats_errors.Error, OSError):
+        # nats-py asserts that it had got as far as a queue; a key it could not read ends before that.
+        with suppress(TimeoutError, nats_errors.Error, OSError, AssertionError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.client.close()
 
