@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -35,17 +36,22 @@ def is_idle(node: NodeProcess) -> bool:
     return now["tasks"] == now["slots"] == 0
 
 
-async def abort_one(http: httpx2.AsyncClient, node: NodeProcess, chance: random.Random) -> None:
-    """Hang up before the first byte, in the middle, or by a time-out at a random moment."""
+async def abort_one(http: httpx2.AsyncClient, node: NodeProcess, chance: random.Random) -> str:
+    """Hang up before the first byte, in the middle, or by a time-out at a random moment; a few stay to the end.
+
+    Gives the task when the client got far enough to know it, and left.
+    """
+    if chance.random() < 0.1:
+        assert (await stream_chat(http, node.url, body_of("[[say:to the end]]"))).text == "to the end"
+        return ""
     body = body_of(f"[[say:{WORDS}]]")
     if chance.random() < 0.5:
-        await stream_chat(http, node.url, body, stop_after=chance.randint(1, 40))
-        return
-    try:
+        left = await stream_chat(http, node.url, body, stop_after=chance.randint(1, 40))
+        return left.frames[0]["id"].removeprefix("chatcmpl-")
+    with suppress(TimeoutError):
         async with asyncio.timeout(chance.uniform(0.0, 0.5)):
             await stream_chat(http, node.url, body)
-    except TimeoutError:
-        return
+    return ""
 
 
 async def test_two_hundred_aborted_streams_leave_nothing_behind(tmp_path: Path) -> None:
@@ -58,8 +64,10 @@ async def test_two_hundred_aborted_streams_leave_nothing_behind(tmp_path: Path) 
             # The gauge comes once a second: it may still show the slots of requests that have ended.
             wait_for(lambda: is_idle(node), seconds=20, what="an idle node", node=node)
             before, resident = counts(node), psutil.Process(node.pid).memory_info().rss
-            await asyncio.gather(*(abort_one(http, node, chance) for _ in range(CLIENTS)))
+            left = await asyncio.gather(*(abort_one(http, node, chance) for _ in range(CLIENTS)))
         wait_for(lambda: not node.state()["tasks"], seconds=30, what="the end of all tasks", node=node)
+        ended = {key: task for page in node.state()["ended_tasks"]["pages"] for key, task in page.items()}
+        assert {ended[task]["outcome"] for task in left if task} == {"cancelled"}
         wait_for(lambda: counts(node) == before, seconds=15, what=f"counts of {before}", node=node)
         assert psutil.Process(node.pid).memory_info().rss - resident < 60 * 1024 * 1024
         async with httpx2.AsyncClient(timeout=60) as http:
