@@ -1,6 +1,6 @@
 """What a client sees when a part of a node dies, read over HTTP from another process.
 
-Each test was seen to fail with its mechanism switched off; the commit that brought it says how.
+Each test was seen to fail with its mechanism switched off; docs/fault-tests.md says how.
 """
 
 import asyncio
