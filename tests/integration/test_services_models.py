@@ -86,6 +86,8 @@ async def test_imports_that_cannot_work_are_refused_and_leave_nothing(tmp_path: 
             (str(tmp_path / "missing.gguf"), ""): "absolute path",
             ("relative.gguf", ""): "absolute path",
             (str(gguf), "../escape"): "no model name",
+            (str(gguf), "exo/scripted"): "built-in",
+            (str(gguf), "Starter"): "built-in",
             (str(broken), ""): ";",
         }
         for (path, name), words in cases.items():

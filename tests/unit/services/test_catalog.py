@@ -34,6 +34,21 @@ def test_a_model_has_many_spellings(name: str) -> None:
     assert find(name) == "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
+@pytest.mark.parametrize(
+    ("name", "reserved"),
+    [
+        ("exo/scripted", True),
+        ("EXO/Scripted", True),
+        ("scripted", True),
+        (STARTER, True),
+        ("HuggingFaceTB/SmolLM2-135M-Instruct", False),
+        ("me/scripted", False),
+    ],
+)
+def test_no_import_may_take_a_name_that_means_something_else(name: str, *, reserved: bool) -> None:
+    assert BUILTIN.is_reserved(name) == reserved
+
+
 def test_an_unknown_name_finds_nothing() -> None:
     assert find("nothing") == ""
     assert find("") == ""

@@ -50,6 +50,12 @@ class Catalog:
         matches = [card for model, card in cards.items() if wanted in {model.lower(), _short(model)}]
         return matches[0] if len(matches) == 1 else None
 
+    def is_reserved(self, name: str) -> bool:
+        """Whether a name means a built-in model that has no files: an imported one would hide it, or be hidden."""
+        wanted = name.strip().lower()
+        builtin = (model.lower() for model, card in self._builtin.items() if not card.storage_bytes)
+        return wanted in self._aliases or wanted in builtin
+
     def suggest(self, name: str, state: State) -> tuple[ModelId, ...]:
         """Give the ids that look most like a name that was not found, best first."""
         spellings: dict[str, ModelId] = {}

@@ -134,6 +134,8 @@ class Models:
         model = ModelId(asked.model_id or file.stem)
         if not MODEL_NAME.match(model):
             raise RefusedError(Code.INVALID_REQUEST, f"{model!r} is no model name; give one like org/name")
+        if self._catalog.is_reserved(model):
+            raise RefusedError(Code.INVALID_REQUEST, f"{model} is the name of a built-in model; give another name")
         await self.refresh()
         if model in self._held:
             raise RefusedError(Code.INVALID_REQUEST, f"{model} is here already; give another name or remove it first")
