@@ -33,7 +33,7 @@ from exo.streams.placements import Preview, Unplaceable
 from exo.streams.requests import GenerationRequest
 from exo.streams.tasks import TaskRecord
 from exo.streams.telemetry import MemoryGauge, Sample
-from exo.streams.views import least_busy_instance
+from exo.streams.views import instances_of, least_busy_instance
 
 NODE = NodeId("node-1")
 BOOT = BootId("boot-1")
@@ -176,6 +176,8 @@ class FakeCluster:
                 await self.record(e.TaskCancelled(task=task, reason=reason), cause=cause)
                 if task in self._answers:
                     self._answers[task].cancel()
+            case c.PlaceInstance(model=model, only_if_absent=True) if found := instances_of(self.states.state, model):
+                await self.record(e.CommandAnswered(command=cause, instance=found[0].id), cause=cause)
             case c.PlaceInstance(model=model, instance=identifier):
                 instance = instance_of(model, identifier=identifier)
                 assert self._group is not None

@@ -30,8 +30,8 @@ async def await_instance(
     timeout_seconds: FromQuery[float] = 0,
 ) -> ASGIApp:
     """One event: `ready` once every rank is, `timeout`, or `error` when the instance is gone. 0 waits for ever."""
-    if timeout_seconds < 0:
-        raise invalid("timeout_seconds must not be negative; 0 waits for ever.", "timeout_seconds")
+    if not timeout_seconds >= 0:  # also true of what is no number
+        raise invalid("timeout_seconds must be a number of at least 0; 0 waits for ever.", "timeout_seconds")
     if instance_id:
         awaited: set[InstanceId] = {require_instance(gateway.state, instance_id).id}
         model = None

@@ -90,6 +90,9 @@ async def place_instance(request: Request[Any, Any, Any], gateway: Here) -> ASGI
         only_if_absent=body.only_if_absent,
     )
     receipt = await gateway.commander.execute(command)
+    found = gateway.state.instances.get(InstanceId(receipt.subject_id))
+    if found is not None and found.id != command.instance:
+        _require_fit(found, body)
     return json_response(_acknowledge(gateway.state, command.command_id, InstanceId(receipt.subject_id)))
 
 
@@ -102,6 +105,21 @@ def _read_place_body(raw: dict[str, Any]) -> PlaceBody:
     if body.context_length < 0:
         raise invalid("context_length must not be negative.", "context_length")
     return body
+
+
+def _require_fit(found: Instance, asked: PlaceBody) -> None:
+    """Refuse to pass off an instance that runs already as the one that was asked for."""
+    wrong = ""
+    if found.sharding != asked.sharding:
+        wrong = f"as {found.sharding}"
+    elif len(found.shards) < asked.min_nodes:
+        wrong = f"on {len(found.shards)} of {asked.min_nodes} nodes"
+    elif found.context_length < asked.context_length:
+        wrong = f"with a context of {found.context_length} tokens"
+    if wrong:
+        model = found.model.model_id
+        hint = f"Stop it first with `exo stop {model}`, or place one more with `exo place {model} --another`."
+        raise GatewayError(Code.UNPLACEABLE, f"{model} runs already {wrong}. {hint}")
 
 
 def _acknowledge(

@@ -5,6 +5,7 @@ from typing import Annotated
 from litestar import get
 from litestar.params import FromQuery, QueryParameter
 from litestar.types import ASGIApp
+from msgspec.structs import replace
 
 from exo.gateway.availability import require_known
 from exo.gateway.errors import GatewayError
@@ -15,6 +16,7 @@ from exo.streams.codes import Code
 from exo.streams.instances import Sharding, Transport
 from exo.streams.models import ModelCard
 from exo.streams.placements import Preview as PlacementPreview
+from exo.streams.placements import Unplaceable
 
 NodeIds = Annotated[list[str] | None, QueryParameter(description="Nodes that must take part")]
 MinNodes = Annotated[int, QueryParameter(ge=1, description="Fewest nodes to spread over")]
@@ -28,7 +30,7 @@ async def list_previews(
     card = require_known(gateway.state, gateway.catalog, model_id)
     wanted = frozenset(node_ids or ())
     found = gateway.placer.previews(card, min_nodes=min_nodes)
-    return Previews([_render(card, preview) for preview in found if _takes_part(preview, wanted)])
+    return Previews([_render(card, _hold_to(preview, wanted)) for preview in found])
 
 
 @get("/instance/placement", summary="The placement of a model")
@@ -50,10 +52,15 @@ async def get_placement(
     raise GatewayError(Code.UNPLACEABLE, f"{sharding} over {instance_meta} is not possible here.")
 
 
-def _takes_part(preview: PlacementPreview, wanted: frozenset[str]) -> bool:
+def _hold_to(preview: PlacementPreview, wanted: frozenset[str]) -> PlacementPreview:
+    """Refuse a way that leaves out a node which must take part; the entry stays, with its reason."""
     if preview.instance is None:
-        return True
-    return wanted <= {shard.node for shard in preview.instance.shards}
+        return preview
+    left_out = sorted(wanted - {shard.node for shard in preview.instance.shards})
+    if not left_out:
+        return preview
+    reason = f"node {left_out[0]} must take part, but would not"
+    return replace(preview, instance=None, unplaceable=Unplaceable(code=Code.UNPLACEABLE, reason=reason))
 
 
 def _render(card: ModelCard, preview: PlacementPreview) -> Preview:

@@ -1,0 +1,52 @@
+"""Routes of placement answer what was asked, or say why not: nothing that was asked for is left out in silence."""
+
+from typing import Any
+
+import pytest
+
+from support.fake_cluster import NODE
+from support.gateway import Client
+
+
+async def test_an_instance_that_runs_already_stands_in_for_the_same_one(client: Client) -> None:
+    body = {"model_id": "org/model", "only_if_absent": True, "sharding": "Pipeline", "min_nodes": 1}
+    answer = await client.post("/place_instance", json=body)
+    assert answer.json()["instance_id"] == "instance-1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"context_length": 10**9}, "a context of"),
+        ({"min_nodes": 2}, "1 of 2 nodes"),
+        ({"sharding": "Tensor"}, "as Pipeline"),
+    ],
+)
+async def test_an_instance_that_runs_already_does_not_stand_in_for_another_one(
+    client: Client, asked: dict[str, Any], words: str
+) -> None:
+    answer = await client.post("/place_instance", json={"model_id": "org/model", "only_if_absent": True, **asked})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["code"] == "unplaceable"
+    assert words in error["message"]
+    assert "exo stop org/model" in error["message"]
+
+
+async def test_previews_say_which_node_would_be_left_out(client: Client) -> None:
+    async def preview(*nodes: str) -> dict[str, Any]:
+        answer = await client.get("/instance/previews", params={"model_id": "org/model", "node_ids": list(nodes)})
+        return answer.json()["previews"][0]
+
+    assert (await preview(NODE))["error"] is None
+    refused = await preview(NODE, "elsewhere")
+    assert (refused["sharding"], refused["instance_meta"]) == ("Pipeline", "MlxRing")
+    assert (refused["instance"], refused["memory_delta_by_node"]) == (None, None)
+    assert "elsewhere" in refused["error"]
+
+
+@pytest.mark.parametrize("timeout", ["-1", "nan", "soon"])
+async def test_no_wait_without_a_sensible_end(client: Client, timeout: str) -> None:
+    answer = await client.get("/instance/await", params={"model_id": "org/model", "timeout_seconds": timeout})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "timeout_seconds"
