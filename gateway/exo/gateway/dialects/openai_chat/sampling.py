@@ -1,4 +1,4 @@
-"""Checks of the numbers in a Chat Completions body: absurd values are refused, never clamped. Pure."""
+"""Checks of the numbers in a Chat Completions body: what would change the answer is refused, never clamped. Pure."""
 
 import math
 from typing import Final
@@ -10,6 +10,8 @@ from exo.streams.requests import Sampling
 MOST_STOPS: Final = 16
 MOST_LOGPROBS: Final = 20
 _SEED_MASK: Final = 2**64 - 1
+_MOST: Final = 2**31
+"""Limits above it say "no limit": clients send 10**12 or 2**63. The vocabulary and the context end earlier."""
 
 
 def to_sampling(chat: ChatRequest) -> Sampling:
@@ -37,9 +39,9 @@ def _in_range(name: str, value: float | None, low: float, high: float) -> float 
 def _to_top_k(value: int | None) -> int | None:
     if value is None or value == -1:
         return None
-    if not 0 <= value <= 2**31:
+    if value < 0:
         raise invalid("top_k must be at least 0; 0 and -1 mean no limit.", "top_k")
-    return value
+    return min(value, _MOST)
 
 
 def _to_repetition_penalty(value: float | None) -> float | None:
@@ -63,9 +65,11 @@ def to_max_tokens(chat: ChatRequest) -> int | None:
     """Give the limit: the newer name wins, None means up to the context."""
     newer = chat.max_completion_tokens is not None
     name, value = ("max_completion_tokens", chat.max_completion_tokens) if newer else ("max_tokens", chat.max_tokens)
-    if value is not None and not 1 <= value <= 2**31:
+    if value is None:
+        return None
+    if value < 1:
         raise invalid(f"{name} must be at least 1.", name)
-    return value
+    return min(value, _MOST)
 
 
 def to_stop(stop: str | list[str] | None) -> tuple[str, ...]:
