@@ -93,6 +93,12 @@ def test_top_k_one_and_tiny_top_p_are_greedy(engine: MlxEngine) -> None:
     assert wide != greedy
 
 
+def test_a_temperature_next_to_nothing_is_greedy(engine: MlxEngine) -> None:
+    (greedy,) = draw(engine, ask(PROMPTS[0]))
+    cold = [Sampling(temperature=temperature, seed=1) for temperature in (1e-3, 1e-9, 1e-300)]
+    assert draw(engine, *[ask(PROMPTS[0], sampling=sampling) for sampling in cold]) == [greedy] * 3
+
+
 def test_what_the_request_leaves_open_the_card_decides(tiny_model: TinyModel) -> None:
     engine = load_engine(tiny_model(), sampling=SamplingDefaults(temperature=0.0))
     silent, loud = ask(PROMPTS[0], sampling=Sampling()), ask(PROMPTS[0], sampling=Sampling(temperature=3, seed=1))

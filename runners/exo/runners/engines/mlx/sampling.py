@@ -30,6 +30,8 @@ ENGINE_DEFAULTS = SamplingDefaults(
 """What holds where neither the request nor the model's card says anything."""
 
 _SHARED_SAMPLERS = 64
+_LEAST_TEMPERATURE = 1e-5
+"""Below it the likeliest token is as good as certain, and its inverse leaves the range of 32-bit numbers."""
 _LEAST_TOP_P = 1e-9
 """Stands for 0, which leaves the likeliest token alone; mlx-lm takes 0 itself for "no limit"."""
 
@@ -61,7 +63,7 @@ def pick_sampler(settings: Settings, seed: int | None) -> Sampler:
     Requests without a seed share one sampler per settings, so that mlx-lm can call it once for the
     whole batch; a seed gives its own, whose draws no other request touches.
     """
-    if settings.temperature == 0:
+    if settings.temperature < _LEAST_TEMPERATURE:
         return greedy_sampler
     drawing = msgspec.structs.replace(settings, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
     if seed is None:
