@@ -5,6 +5,7 @@ Signals stay the caller's: uvicorn's own handlers are left out.
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -26,10 +27,10 @@ GRACE = 3
 
 
 class AddressInUseError(Exception):
-    """Raised when the address cannot be listened on."""
+    """Raised when the address cannot be listened on; `flag` is the setting that has to change."""
 
-    def __init__(self, host: str, port: int, *, reason: str) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: {reason}; choose another port with --port")
+    def __init__(self, host: str, port: int, *, reason: str, flag: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {reason}; choose another {flag} with --{flag}")
         self.host = host
         self.port = port
 
@@ -60,7 +61,12 @@ class _Server(Server):
 
 def bind(host: str, port: int) -> socket.socket:
     """Open a listening socket; port 0 lets the system pick one. Raises `AddressInUseError`."""
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "that is no host's name"
+        raise AddressInUseError(host, port, reason=reason, flag="host") from error
+    family, _, _, _, address = found[0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,7 +74,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise AddressInUseError(host, port, reason=error.strerror or str(error)) from error
+        flag = "host" if error.errno == errno.EADDRNOTAVAIL else "port"
+        raise AddressInUseError(host, port, reason=error.strerror or str(error), flag=flag) from error
     listener.setblocking(False)
     return listener
 

@@ -4,6 +4,7 @@ import pytest
 
 from exo.gateway.auth import AccessPolicy, check_access
 from exo.gateway.errors import GatewayError
+from exo.gateway.serve import AddressInUseError, bind
 from support.fake_cluster import FakeCluster
 from support.gateway import BODY, Client
 
@@ -129,3 +130,14 @@ async def test_an_unforeseen_fault_shows_nothing_of_itself(cluster: FakeCluster,
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "internal"
     assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["999.1.1.1", "a" * 70, "192.0.2.1"])
+def test_an_address_that_is_not_ours_names_the_flag(host: str) -> None:
+    with pytest.raises(AddressInUseError, match="--host"):
+        bind(host, 0)
+
+
+def test_a_port_in_use_names_the_flag() -> None:
+    with bind("127.0.0.1", 0) as taken, pytest.raises(AddressInUseError, match="--port"):
+        bind("127.0.0.1", taken.getsockname()[1])
