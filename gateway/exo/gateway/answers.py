@@ -91,8 +91,7 @@ class Courier:
         if refusal is not None:
             self._hub.close(relay)
             raise GatewayError(refusal.code, refusal.message)
-        if not relay.resumed:
-            self._metrics.first_chunk.observe(monotonic() - relay.opened_at)
+        self._note_first(relay, chunks[0])
         return chunks
 
     async def collect(self, relay: Relay, receive: Receive) -> list[Chunk]:
@@ -103,12 +102,19 @@ class Courier:
                 if relay.gone:
                     raise ClientGoneError
                 await relay.wait()
-                chunks += relay.take()
+                taken = relay.take()
+                if taken and not chunks:
+                    self._note_first(relay, taken[0])
+                chunks += taken
         last = chunks[-1]
         self.count(relay, last)
         if isinstance(last, Failed | Rejected):
             raise GatewayError(last.code, last.message)
         return chunks
+
+    def _note_first(self, relay: Relay, first: Chunk) -> None:
+        if not relay.resumed and not isinstance(first, Failed | Rejected):
+            self._metrics.first_chunk.observe(monotonic() - relay.opened_at)
 
     def count(self, relay: Relay, last: Chunk) -> None:
         """Count the tokens of an answer that has ended; a resumed one was counted where it was asked for."""

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from exo.streams.chunks import (
     Admitted,
     Done,
@@ -283,3 +285,9 @@ async def test_a_lost_broker_is_503(cluster: FakeCluster, client: Client) -> Non
     cluster.gateway_bus.reconnect()
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "broker_unavailable"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_wait_for_the_first_chunk_is_measured(client: Client, *, stream: bool) -> None:
+    await client.post("/v1/chat/completions", json={**BODY, "stream": stream})
+    assert "exo_admission_seconds_count 1.0" in (await client.get("/metrics")).text
