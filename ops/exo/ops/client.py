@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from exo.ops.errors import CommandError, NoNodeError
+from exo.ops.errors import CommandError, NoNodeError, UsageError
 
 T = TypeVar("T")
 
@@ -92,6 +92,8 @@ class NodeClient:
     async def _reporting(self) -> AsyncGenerator[None]:
         try:
             yield
+        except UnicodeEncodeError as error:
+            raise UsageError("what was typed or piped in is not UTF-8 text") from error
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
             raise NoNodeError(
                 f"no node answers at {self.url}", remedy="start one with `exo up`, or name another with --url"

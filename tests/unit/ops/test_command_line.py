@@ -44,6 +44,9 @@ def test_exo_alone_is_exo_up(typed: list[str], meant: list[str]) -> None:
         (["nats", "info"], 3, "no message broker runs on"),
         (["ps", "--url", "http://127.0.0.1:1"], 3, "no node answers at http://127.0.0.1:1"),
         (["logs"], 1, "does not exist"),
+        (["nats", "sub", "two words"], 2, "'two words' is no subject"),
+        (["nats", "sub", "exo..>"], 2, "'exo..>' is no subject"),
+        (["nats", "sub", ">.exo"], 2, "'>.exo' is no subject"),
         (["models", "import", "nothing.gguf"], 2, "nothing.gguf is no file"),
     ],
 )
@@ -73,6 +76,31 @@ def test_run_reads_what_is_piped(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr("sys.stdin", io.StringIO(" \n"))
     assert cli.run(["run", "m"]) == 2
     assert "nothing to ask" in capsys.readouterr().err
+
+
+def test_arguments_that_are_no_text_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    # As Python reads the bytes of an argument that is not UTF-8.
+    assert cli.run(["run", "m", "half \udcff", "--url", "http://127.0.0.1:1"]) == 2
+    assert "not UTF-8" in capsys.readouterr().err
+
+
+def test_piped_bytes_that_are_no_text_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
+    assert cli.run(["run", "m"]) == 2
+    assert "not UTF-8" in capsys.readouterr().err
+
+
+def test_a_script_of_a_conversation_ends_at_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("first\nsecond\n"))
+    assert cli.run(["chat", "m", "--url", "http://127.0.0.1:1"]) == 3
+    assert capsys.readouterr().err.count("no node answers") == 1
 
 
 def test_an_error_shows_its_code_its_remedy_and_its_evidence() -> None:

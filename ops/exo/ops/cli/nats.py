@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from exo.ops.cli.options import DataDir
-from exo.ops.errors import CommandError, NoNodeError
+from exo.ops.errors import CommandError, NoNodeError, UsageError
 from exo.ops.layers import load_paths
 from exo.ops.terminal import paint, print_table, say, show_bytes, tell
 
@@ -69,6 +69,9 @@ def sub(
     data_dir: DataDir = None,
 ) -> None:
     """Print messages as they pass, one per line: the subject, then the message."""
+    words = subject.split(".")
+    if any(not word or word.split() != [word] for word in words) or ">" in words[:-1]:
+        raise UsageError(f"{subject!r} is no subject", remedy="give words with dots between, as exo.events.>")
     address = _find_broker(data_dir)
     _run(_listen(address, subject, count), address)
 

@@ -35,7 +35,7 @@ def run(
     """Print one answer as it is made. Starts the model if it does not run yet; Ctrl-C cancels."""
     from exo.ops.chat import Message, Question
 
-    asked = _join(prompt, None if sys.stdin.isatty() else sys.stdin.read())
+    asked = _join(prompt, None if sys.stdin.isatty() else _read_piped())
     messages = [*([Message("system", system)] if system else []), Message("user", asked)]
     question = Question(model=model, messages=messages, max_tokens=max_tokens, temperature=temperature)
     ask_node(url, data_dir, lambda client: _answer(client, question))
@@ -74,13 +74,15 @@ def chat(
 
 
 def _take_turn(url: str, question: "Question") -> str:
-    """Answer one turn; an error or Ctrl-C ends the answer, not the conversation."""
+    """Answer one turn; an error or Ctrl-C ends the answer, not the conversation. A script ends at an error."""
     said: list[str] = []
     try:
         ask_node(url, None, lambda client: _answer(client, question, said=said))
     except KeyboardInterrupt:
         tell("\n[stopped]")
     except CommandError as error:
+        if not sys.stdin.isatty():
+            raise
         tell(f"error: {error}")
     return "".join(said)
 
@@ -99,6 +101,13 @@ def _read_line() -> str | None:
     except KeyboardInterrupt:
         say()
         return ""
+
+
+def _read_piped() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UsageError("what was piped in is not UTF-8 text") from error
 
 
 def _join(prompt: str | None, piped: str | None) -> str:
