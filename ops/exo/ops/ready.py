@@ -7,8 +7,13 @@ from collections.abc import Sequence
 EXAMPLE = "Name three uses of a paper clip."
 
 
-def make_ready_lines(url: str, models: Sequence[str], *, asked: Sequence[str] = ()) -> list[str]:
-    """Give the lines for a node at `url` that serves `models`, of those `asked` for; without any, how to get one."""
+def make_ready_lines(
+    url: str, models: Sequence[str], *, asked: Sequence[str] = (), placed: Sequence[str] = ()
+) -> list[str]:
+    """Give the lines for a node at `url` that serves `models`, of those `asked` for; without any, how to get one.
+
+    `placed` were placed before this start and come back by themselves.
+    """
     if not url:
         return ["exo is ready, without an API on this node (--no-api)"]
     lines = [f"exo is ready at {url}"]
@@ -17,6 +22,9 @@ def make_ready_lines(url: str, models: Sequence[str], *, asked: Sequence[str] = 
             *lines,
             f"No model is running: the log says what keeps {', '.join(asked)} from it. `exo doctor` may help.",
         ]
+    if not models and placed:
+        returning = ", ".join(dict.fromkeys(placed))
+        return [*lines, f"Placed before, and on the way back: {returning}. `exo ps` shows how far."]
     if not models:
         return [
             *lines,

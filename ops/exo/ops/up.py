@@ -76,7 +76,12 @@ async def run_node(loaded: Loaded, *, node_id: NodeId, when_ready: Callable[[lis
         stack.push_async_callback(services.worker.stop, grace=settings.shutdown_grace)
         stack.callback(remove_node_file, paths.node_file)
         _publish_address(settings, paths, node_id, url=url)
-        return await _launch_and_wait(settings, url, stopping=stopping, when_ready=when_ready)
+        placed = [instance.model.model_id for instance in services.projection.state.instances.values()]
+
+        def tell_ready(models: list[str]) -> None:
+            when_ready(make_ready_lines(url, models, asked=settings.models, placed=placed))
+
+        return await _launch_and_wait(settings, url, stopping=stopping, when_ready=tell_ready)
 
 
 def _bind(settings: Settings) -> socket.socket:
@@ -189,7 +194,7 @@ async def _launch_and_wait(
     """Bring the asked models up beside a node that serves already; a model that fails leaves the node up."""
 
     async def launch() -> None:
-        when_ready(make_ready_lines(url, await _launch(url, settings.models), asked=settings.models))
+        when_ready(await _launch(url, settings.models))
 
     async with asyncio.TaskGroup() as group:
         launching = group.create_task(launch())

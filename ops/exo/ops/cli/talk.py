@@ -124,7 +124,7 @@ async def _answer(client: "NodeClient", question: "Question", *, said: list[str]
     try:
         await _print_answer(client, question, said)
     except CommandError as error:
-        if error.code not in {"model_not_running", "model_loading"}:
+        if error.code not in {"model_not_running", "model_loading", "model_files_missing"}:
             raise
         from exo.ops.placing import ensure_ready
 
