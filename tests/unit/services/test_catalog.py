@@ -1,6 +1,7 @@
 """Names of models, as people type them."""
 
 import pytest
+from msgspec.structs import replace
 
 from exo.services.catalog.service import STARTER, Catalog, load_catalog
 from exo.services.placement.memory import engine_of
@@ -61,12 +62,12 @@ def test_a_short_name_that_two_models_share_is_no_name() -> None:
     assert find("other", catalog=catalog) == "b/other"
 
 
-def test_models_on_disk_and_custom_cards_are_known_and_win() -> None:
-    held = make_card("exo/scripted", n_layers=7)
+def test_models_on_disk_and_custom_cards_are_known_and_win_but_for_built_in_names() -> None:
+    held = make_card("exo/scripted", n_layers=7, name="left there by a tool")
     state = joined_state(held=(held, make_card("me/held")))
     state = fold(state, e.ModelCardAdded(card=make_card("me/custom")))
     card = BUILTIN.find_card("exo/scripted", state)
-    assert card == held
+    assert card == replace(held, name="Scripted", family="exo", base_model="exo/scripted")
     assert find("held", state) == "me/held"
     assert find("custom", state) == "me/custom"
 

@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 
 import msgspec
+from msgspec.structs import replace
 
 from exo.streams.ids import ModelId
 from exo.streams.models import ModelCard
@@ -35,7 +36,14 @@ class Catalog:
 
     def cards(self, state: State) -> dict[ModelId, ModelCard]:
         """Give every card; what a node holds or a person wrote wins over what is built in."""
-        return {**self._builtin, **known_cards(state)}
+        return {**self._builtin, **{model: self._name(card) for model, card in known_cards(state).items()}}
+
+    def _name(self, card: ModelCard) -> ModelCard:
+        """Let a built-in model keep its names: those in an imported file are what its authors' tools left there."""
+        builtin = self._builtin.get(card.model_id)
+        if builtin is None or card.is_custom:
+            return card
+        return replace(card, name=builtin.name, family=builtin.family, base_model=builtin.base_model)
 
     def find_card(self, name: str, state: State) -> ModelCard | None:
         """Find a model by id, by alias, or by the part after `org/` when only one model has it; in any case."""
