@@ -116,7 +116,9 @@ class Master:
             return
         decision = read if isinstance(read, CommandRejected) else self._judge(read, state)
         if isinstance(decision, CommandRejected):
-            log.info("a command was rejected", command=identifier, code=decision.code)
+            # A client that hangs up as its answer ends is no news: its cancellation comes too late.
+            say = log.debug if decision.code == Code.TASK_NOT_FOUND else log.info
+            say("a command was rejected", code=decision.code, reason=decision.reason, command=identifier)
         if isinstance(decision, InstancePlaced):
             _log_placement(decision.instance)
         await self._reign.write(decision, cause=identifier)
