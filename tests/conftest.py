@@ -18,6 +18,12 @@ settings.register_profile("exo", deadline=None, derandomize=bool(os.environ.get(
 settings.load_profile("exo")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Drive the browser last: its driver keeps an event loop running in this thread until the session ends."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 @pytest.fixture(autouse=True)
 def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test, and each process it starts, has a home of its own; `EXO_*` of the caller's shell are gone."""
