@@ -28,18 +28,16 @@ def check_access(policy: AccessPolicy, *, host: str, origin: str) -> None:
     """Refuse a request with 403 unless Host and Origin are admitted; an empty Origin is no browser's."""
     if host and not is_own_host(policy, host):
         raise GatewayError(
-            Code.INVALID_REQUEST,
+            Code.FORBIDDEN,
             f"This node does not answer to the name {host!r}. Use its address or localhost, or add the name to the "
             "setting `http_hosts`.",
             param="Host",
-            status=403,
         )
     if origin and not is_admitted_origin(policy, host=host, origin=origin):
         raise GatewayError(
-            Code.INVALID_REQUEST,
+            Code.FORBIDDEN,
             f"Pages from {origin} may not call this node. Add the origin to the setting `http_origins` to allow it.",
             param="Origin",
-            status=403,
         )
 
 

@@ -22,6 +22,7 @@ STATUS: Final[dict[Code, tuple[int, str]]] = {
     Code.CONTEXT_LENGTH_EXCEEDED: (400, INVALID),
     Code.PAYLOAD_TOO_LARGE: (413, INVALID),
     Code.NOT_FOUND: (404, INVALID),
+    Code.FORBIDDEN: (403, INVALID),
     Code.METHOD_NOT_ALLOWED: (405, INVALID),
     Code.NOT_BUILT: (501, SERVER),
     Code.MODEL_NOT_FOUND: (404, INVALID),

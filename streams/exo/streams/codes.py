@@ -18,6 +18,8 @@ class Code(StrEnum):
     """The body is over the limit."""
     NOT_FOUND = "not_found"
     """No such route or resource."""
+    FORBIDDEN = "forbidden"
+    """The node does not answer to this Host, or not to pages of this Origin."""
     METHOD_NOT_ALLOWED = "method_not_allowed"
     """The route exists, but not for this HTTP method."""
     NOT_BUILT = "not_built"

@@ -23,7 +23,7 @@ def test_own_names_and_plain_addresses_are_answered(host: str) -> None:
 def test_names_of_others_are_refused(host: str) -> None:
     with pytest.raises(GatewayError) as refused:
         check_access(POLICY, host=host, origin="")
-    assert (refused.value.status, refused.value.param) == (403, "Host")
+    assert (refused.value.status, refused.value.code, refused.value.param) == (403, "forbidden", "Host")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_pages_of_this_machine_and_admitted_ones_may_call(origin: str) -> None:
 def test_pages_of_others_may_not(origin: str) -> None:
     with pytest.raises(GatewayError) as refused:
         check_access(POLICY, host="192.168.1.7:52415", origin=origin)
-    assert (refused.value.status, refused.value.param) == (403, "Origin")
+    assert (refused.value.status, refused.value.code, refused.value.param) == (403, "forbidden", "Origin")
 
 
 def test_a_star_admits_every_page() -> None:
