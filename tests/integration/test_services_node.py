@@ -240,6 +240,14 @@ async def test_streams_survive_a_broker_that_forgets_them(tmp_path: Path) -> Non
         assert len(stored) >= len(answer.chunks)
 
 
+async def test_a_body_may_come_after_its_assignment(tmp_path: Path) -> None:
+    async with Cluster(MemoryBus(), scripted(tmp_path, SLOW)) as cluster:
+        await cluster.place()
+        answer = await cluster.submit("[[say:late]]", late=True)
+        await answer.end()
+        assert answer.text() == "late"
+
+
 async def test_a_restarted_node_fails_its_requests_and_serves_the_same_models(tmp_path: Path) -> None:
     first = MemoryBus()
     cluster = Cluster(first, scripted(tmp_path, SLOW))

@@ -210,9 +210,9 @@ class Cluster:
         return await self.services.projection.wait(lambda state: bool(predicate(state)), timeout=timeout)
 
     async def submit(
-        self, text: str, *, model: str = SCRIPTED, max_tokens: int | None = None, **fields: Any
+        self, text: str, *, model: str = SCRIPTED, max_tokens: int | None = None, late: bool = False, **fields: Any
     ) -> "Answer":
-        """Ask a model; `text` is the user's message."""
+        """Ask a model; `text` is the user's message. A `late` body is stored after the task was assigned."""
         task = new_task_id()
         answer = Answer(task)
         await self.bus.subscribe(subjects.tokens_of_task(task), lambda delivery: answer.take(delivery.payload))
@@ -222,7 +222,8 @@ class Cluster:
             request=GenerationRequest(model=ModelId(model), messages=(message,), max_tokens=max_tokens),
             resume=ResumeRecord(dialect="openai_chat", created=0, stream=True),
         )
-        await self.bus.append(subjects.request(task), encode(body))
+        if not late:
+            await self.bus.append(subjects.request(task), encode(body))
         answer.receipt = await self.command(
             c.SubmitTask,
             task=task,
@@ -232,6 +233,8 @@ class Cluster:
             gateway_boot=self.settings.boot,
             **fields,
         )
+        if late:
+            await self.bus.append(subjects.request(task), encode(body))
         return answer
 
     @staticmethod

@@ -5,6 +5,7 @@ Used by `submit`. The nodes read it; a resume needs only what `forget` keeps.
 
 from contextlib import suppress
 
+import msgspec
 import structlog
 
 from exo.broker.blobs import Blobs
@@ -18,6 +19,18 @@ from exo.streams.requests import GenerationRequest, StoredRequest
 log = structlog.get_logger(__name__)
 
 
+class PreparedRequest(msgspec.Struct, frozen=True):
+    """A request in the form it is stored in. `kept` is the record without its text, for `forget`."""
+
+    body: bytes
+    kept: StoredRequest
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the body lies in the object store, and only its name in the message."""
+        return bool(self.kept.blob)
+
+
 class RequestStore:
     """Stores requests and forgets their text."""
 
@@ -25,29 +38,30 @@ class RequestStore:
         self._bus = bus
         self._blobs = Blobs(bus)
 
-    async def put(self, stored: StoredRequest) -> tuple[StoredRequest, int]:
-        """Store a request; gives the record without its text, for `forget`, and its size in bytes.
-
-        `PayloadTooLargeError` above `LARGEST_REQUEST`, `StreamFullError` when there is no room.
-        """
+    def prepare(self, stored: StoredRequest) -> PreparedRequest:
+        """Encode a request; `PayloadTooLargeError` above `LARGEST_REQUEST`."""
         body = encode(stored)
         if len(body) > LARGEST_REQUEST:
             raise PayloadTooLargeError(len(body), limit=LARGEST_REQUEST)
-        if len(body) <= BLOB_THRESHOLD:
-            await self._bus.append(subjects.request(stored.task), body)
-            return _strip(stored), len(body)
-        reference = _strip(stored, blob=f"requests/{stored.task}")
-        await self._blobs.put(reference.blob, body)
+        blob = f"requests/{stored.task}" if len(body) > BLOB_THRESHOLD else ""
+        return PreparedRequest(body=body, kept=_strip(stored, blob=blob))
+
+    async def write(self, prepared: PreparedRequest) -> None:
+        """Store it; `StreamFullError` when there is no room."""
+        subject = subjects.request(prepared.kept.task)
+        if not prepared.is_large:
+            await self._bus.append(subject, prepared.body)
+            return
+        await self._blobs.put(prepared.kept.blob, prepared.body)
         try:
-            await self._bus.append(subjects.request(stored.task), encode(reference))
+            await self._bus.append(subject, encode(prepared.kept))
         except BaseException:
             with suppress(BrokerError):
-                await self._blobs.delete(reference.blob)
+                await self._blobs.delete(prepared.kept.blob)
             raise
-        return reference, len(body)
 
     async def forget(self, kept: StoredRequest) -> None:
-        """Leave what a resume needs in place of the text; never raises. `kept` is what `put` gave."""
+        """Leave what a resume needs in place of the text; never raises. `kept` is what `prepare` gave."""
         try:
             # One message per subject, so the old one is gone.
             await self._bus.append(subjects.request(kept.task), encode(_strip(kept)))

@@ -1,7 +1,7 @@
 """Brings a request to a ready instance of its model and opens the relay that its answer comes on.
 
-The body is stored and the chunks are subscribed to before the master hears of the task, so that
-nothing of the answer can be missed.
+The chunks are subscribed to before the master hears of the task, so that nothing of the answer can
+be missed.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from exo.gateway.errors import GatewayError
 from exo.gateway.hub import RelayHub, Spawn
 from exo.gateway.ports import Catalog, StateSource
 from exo.gateway.relay import Relay
-from exo.gateway.request_store import RequestStore
+from exo.gateway.request_store import PreparedRequest, RequestStore
 from exo.gateway.settings import GatewaySettings, NodeIdentity
 from exo.streams.codes import Code
 from exo.streams.commands import CancelTask, PlaceInstance, SubmitTask
@@ -72,29 +72,45 @@ class Submitter:
         model = await self._require_running(request.model)
         task = new_task_id()
         resume = ResumeRecord(dialect=dialect, created=int(time()), stream=stream, options=options)
-        kept, size = await self._requests.put(StoredRequest(task=task, request=request, resume=resume))
+        prepared = self._requests.prepare(StoredRequest(task=task, request=request, resume=resume))
         relay = await self._hub.open(task, cancels=on_disconnect == "cancel")
+        command = SubmitTask(
+            command_id=new_command_id(),
+            issued_at=now_ms(),
+            task=task,
+            model=model,
+            size=len(prepared.body),
+            gateway=self._node.id,
+            gateway_boot=self._node.boot,
+            deadline=self._find_deadline(),
+            on_disconnect=on_disconnect,
+        )
         try:
-            await self._commander.execute(
-                SubmitTask(
-                    command_id=new_command_id(),
-                    issued_at=now_ms(),
-                    task=task,
-                    model=model,
-                    size=size,
-                    gateway=self._node.id,
-                    gateway_boot=self._node.boot,
-                    deadline=self._find_deadline(),
-                    on_disconnect=on_disconnect,
-                )
-            )
+            await self._store_and_ask(prepared, command)
         except BaseException as error:
             self._hub.close(relay)
             refused = isinstance(error, GatewayError) and error.code != Code.MASTER_UNAVAILABLE
-            self._spawn(self._abandon(kept, cancel=not refused))
+            self._spawn(self._abandon(prepared.kept, cancel=not refused))
             raise
-        self._stored[task] = kept
-        return relay, kept
+        self._stored[task] = prepared.kept
+        return relay, prepared.kept
+
+    async def _store_and_ask(self, prepared: PreparedRequest, command: SubmitTask) -> None:
+        """Store the body and ask the master in one go, which saves the client a round trip to the broker.
+
+        A large body takes long to store and is there before the master hears of it. The nodes wait a
+        moment for one that comes after its assignment.
+        """
+        if prepared.is_large:
+            await self._requests.write(prepared)
+            await self._commander.execute(command)
+            return
+        outcomes = await asyncio.gather(
+            self._requests.write(prepared), self._commander.execute(command), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     def _find_deadline(self) -> int:
         timeout = self._settings.request_timeout

@@ -9,9 +9,10 @@ from exo.broker.bus import Ack
 from exo.broker.errors import BusUnavailableError
 from exo.broker.memory import MemoryBus
 from exo.gateway import request_store
-from exo.gateway.request_store import RequestStore
+from exo.gateway.request_store import PreparedRequest, RequestStore
 from exo.streams import subjects
 from exo.streams.codec import decode_stored_request
+from exo.streams.commands import CancelTask, SubmitTask
 from exo.streams.ids import ModelId, TaskId
 from exo.streams.layout import BLOB_THRESHOLD, BLOBS, MIB, REQUESTS
 from exo.streams.requests import GenerationRequest, Message, ResumeRecord, StoredRequest, TextPart
@@ -88,14 +89,16 @@ async def test_the_threshold_decides_where_a_request_lies() -> None:
     bus = MemoryBus()
     store = RequestStore(bus)
     small, large = make_request(BLOB_THRESHOLD - 1000, "small"), make_request(BLOB_THRESHOLD, "large")
-    kept = [await store.put(small), await store.put(large)]
-    assert [bool(one.blob) for one, _ in kept] == [False, True]
-    assert all(size > BLOB_THRESHOLD - 1000 and not one.request.messages for one, size in kept)
+    kept = [store.prepare(small), store.prepare(large)]
+    for prepared in kept:
+        await store.write(prepared)
+    assert [one.is_large for one in kept] == [False, True]
+    assert all(len(one.body) > BLOB_THRESHOLD - 1000 and not one.kept.request.messages for one in kept)
     messages = [await bus.get_last(REQUESTS.name, subjects.request(TaskId(name))) for name in ("small", "large")]
     stored = [decode_stored_request(message.payload) for message in messages if message is not None]
-    assert stored == [small, kept[1][0]]
-    for one, _ in kept:
-        await store.forget(one)
+    assert stored == [small, kept[1].kept]
+    for one in kept:
+        await store.forget(one.kept)
     assert await count_objects(bus) == 0
     forgotten = [decode_stored_request(message.payload) for message in await bus.read(REQUESTS.name, ">")]
     assert [(one.blob, one.request.messages, one.resume.created) for one in forgotten] == [("", (), 7)] * 2
@@ -116,6 +119,25 @@ class FailingBus(MemoryBus):
 async def test_a_request_that_cannot_be_stored_leaves_nothing_behind(refused: str) -> None:
     bus = FailingBus()
     bus.refused = refused
+    store = RequestStore(bus)
+    prepared = store.prepare(make_request(5 * MIB))
     with pytest.raises(BusUnavailableError):
-        await RequestStore(bus).put(make_request(5 * MIB))
+        await store.write(prepared)
     assert await count_objects(bus) == 0
+
+
+async def test_a_task_whose_body_cannot_be_stored_is_cancelled(
+    cluster: FakeCluster, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_store: RequestStore, _prepared: PreparedRequest) -> None:
+        raise BusUnavailableError("no answer in time")
+
+    monkeypatch.setattr(RequestStore, "write", refuse)
+    response = await client.post(URL, json=BODY)
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "broker_unavailable"
+    await until(lambda: len(cluster.commands) == 2)
+    submitted, cancelled = cluster.commands
+    assert isinstance(submitted, SubmitTask)
+    assert isinstance(cancelled, CancelTask)
+    assert cancelled.task == submitted.task

@@ -41,6 +41,9 @@ log = structlog.get_logger(__name__)
 _RETRY = 0.2
 _SHUTTING_DOWN = "the node is shutting down"
 _LOOK_AGAIN = 0.05
+_BODY_TRIES = 20
+_BODY_PAUSE = 0.05
+"""The gateway stores a body and asks the master at the same time: seconds between two looks for it."""
 
 
 class ModelPaths(Protocol):
@@ -232,13 +235,19 @@ class Worker:
             await supervisor.generate(frame)
 
     async def _fetch(self, task: TaskId) -> GenerationRequest | None:
-        while True:
+        """Read the body, which may come a moment after the assignment; None when it does not."""
+        tries = 0
+        while tries < _BODY_TRIES:
             try:
                 stored = await self._read_stored(task)
             except BusUnavailableError:
                 await self._clock.sleep(_RETRY)
                 continue
-            return stored.request if stored else None
+            if stored:
+                return stored.request
+            tries += 1
+            await self._clock.sleep(_BODY_PAUSE)
+        return None
 
     async def _read_stored(self, task: TaskId) -> StoredRequest | None:
         message = await self._bus.get_last(REQUESTS.name, subjects.request(task))
