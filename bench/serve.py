@@ -30,7 +30,8 @@ PEER = Path(__file__).parent / "mlx_peer.py"
 def run() -> list[Result]:
     """Measure one stream against the loop, and 4, 8, 16 streams against the server."""
     with measured_node("--model", "starter", env={"EXO_MAX_CONCURRENT_REQUESTS": "32"}) as node:
-        model = next(iter(node.state()["instances"].values()))["model"]["model_id"]
+        instances = wait_for(lambda: node.state()["instances"], seconds=300, what="the starter model", node=node)
+        model = next(iter(instances.values()))["model"]["model_id"]
         node.await_ready(model, seconds=300)
         held = next(node.data.rglob("model.safetensors")).parent
         dense = node.data / "dense"
