@@ -1,6 +1,6 @@
-"""Each defect of nats-py 2.16 that we know of, and that our way around it holds (nats.md section 2).
+"""Each defect of nats-py 2.16 that we know of, and that our way around it holds (listed in ADR 0012).
 
-Numbers 1 to 8 are those of the reference; 9 to 11 were found while building this package.
+The numbers are those of the record.
 """
 
 import asyncio

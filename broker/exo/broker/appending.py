@@ -26,7 +26,7 @@ async def append(
 ) -> Ack:
     """Store a message.
 
-    After `BusUnavailableError` it may be stored all the same (nats.md section 2, defect 8): whoever
+    After `BusUnavailableError` it may be stored all the same (ADR 0012, defect 8): whoever
     repeats it gives it a message id.
     """
     check_size(payload, headers)

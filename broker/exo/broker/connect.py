@@ -1,7 +1,7 @@
 """One connection to nats-server, kept alive: opened, watched, restored, its requests matched to replies.
 
 `NatsBus` is built on it. It uses only nats-py's core client; JetStream is spoken in `jetstream.py`,
-because nats-py's own layer has the defects that nats.md section 2 lists.
+because nats-py's own layer has the defects that ADR 0012 lists.
 """
 
 import asyncio

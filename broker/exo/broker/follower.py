@@ -2,7 +2,7 @@
 
 `NatsBus.follow` is this. A push consumer feeds it, held back by flow control, so nothing waits
 beyond a window; every message's place is checked, because nats-py's ordered consumer loses
-messages silently at its pending limit (nats.md section 2, defect 3).
+messages silently at its pending limit (ADR 0012, defect 3).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Key-value buckets, spoken as the streams they are (NATS ADR-8).
 
 Used by `nats_bus.py`. nats-py's own KeyValue cannot renew a TTL, and after an expiry neither
-creates the key again nor reads it as absent (nats.md section 2, defects 1 and 2).
+creates the key again nor reads it as absent (ADR 0012, defects 1 and 2).
 """
 
 from typing import Final

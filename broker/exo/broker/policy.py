@@ -1,7 +1,7 @@
 """The connection policy: the values that nats-py needs on a LAN, and what its errors mean to us.
 
-nats-py's own defaults notice a dead peer after four minutes and give up reconnecting (nats.md
-section 2, defect 6). Used by `connect.py`.
+nats-py's own defaults notice a dead peer after four minutes and give up reconnecting (ADR 0012,
+defect 6). Used by `connect.py`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """One process per store: a file lock that names its holder, and the clean-up of a leftover server.
 
-Two nats-servers on one store both acknowledge and silently diverge (nats.md section 8), so the hub
+Two nats-servers on one store both acknowledge and silently diverge (measured with 2.15), so the hub
 holds this lock before it starts one.
 """
 

@@ -14,7 +14,7 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 
 MAX_PAYLOAD = 8 * MIB
-"""The server's `max_payload`; publishers check sizes locally first (nats.md section 4)."""
+"""The server's `max_payload`; publishers check sizes locally first; above 8 MB the server's makers advise against."""
 
 BLOB_THRESHOLD = 4 * MIB
 """A request body above this goes to the object store, its reference to EXO_REQUESTS."""

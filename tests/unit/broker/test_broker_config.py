@@ -57,7 +57,7 @@ def test_a_small_disk_takes_a_part_that_fits() -> None:
 
 
 def test_the_connection_policy_fits_a_lan() -> None:
-    """nats-py's defaults notice a dead server after four minutes and give up (nats.md section 2, defect 6)."""
+    """nats-py's defaults notice a dead server after four minutes and give up (ADR 0012, defect 6)."""
     options = list_options(ConnectionSettings(url="nats://127.0.0.1:4222", name="n", seed="S"))
     assert options["ping_interval"] == PING_INTERVAL <= 2
     assert options["max_outstanding_pings"] == 2

