@@ -51,8 +51,7 @@ def test_event_of_a_newer_version_names_its_type() -> None:
     assert recorded.unknown.type == "moon_landed"
 
 
-def test_command_of_a_newer_version_names_its_type() -> None:
+def test_command_of_a_newer_version_is_refused() -> None:
     payload = b'{"type":"fly","command_id":"c","issued_at":1}'
     with pytest.raises(codec.CodecError):
         codec.decode_command(payload)
-    assert codec.decode_command_type(payload) == "fly"

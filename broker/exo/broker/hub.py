@@ -10,7 +10,7 @@ and its lame-duck mode ends at once; the server flushes and stops; then the lock
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 import structlog
@@ -26,8 +26,6 @@ from exo.broker.server import NatsServer
 from exo.broker.store import StoreLock, measure_room
 
 log = structlog.get_logger(__name__)
-
-DIRECTORY: Final = "nats"
 
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True):

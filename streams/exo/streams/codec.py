@@ -45,7 +45,6 @@ class _TaggedEnvelope(msgspec.Struct, frozen=True):
 
 
 _tagged_envelope: Final = msgspec.json.Decoder(_TaggedEnvelope)
-_tagged: Final = msgspec.json.Decoder(_Tag)
 
 
 def encode(message: Any) -> bytes:
@@ -63,14 +62,6 @@ def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
 def decode_command(data: bytes) -> Command:
     """Decode a command; `CodecError` when it is of an unknown type or malformed."""
     return _decode(_command, data)
-
-
-def decode_command_type(data: bytes) -> str:
-    """Give the type tag of a command that `decode_command` could not read; empty when there is none."""
-    try:
-        return _tagged.decode(data).type
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
 
 
 def decode_event(data: bytes, *, sequence: int) -> Recorded:

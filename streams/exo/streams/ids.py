@@ -51,11 +51,6 @@ def new_instance_id() -> InstanceId:
     return InstanceId(str(uuid.uuid4()))
 
 
-def new_runner_id() -> RunnerId:
-    """Draw the id of one runner process of an instance."""
-    return RunnerId(str(uuid.uuid4()))
-
-
 def task_of_public_id(public_id: str) -> TaskId | None:
     """Give the task behind a dialect's id (`chatcmpl-…`, `msg_…`, `resp_…`) or a bare task id."""
     match = _PUBLIC_PREFIX.match(public_id)

@@ -9,8 +9,6 @@ from exo.streams.ids import SUBJECT_TOKEN, NodeId, TaskId
 COMMANDS = "exo.commands.>"
 EVENTS = "exo.events.>"
 EPOCH = "exo.events.epoch"
-MASTER_EVENTS = "exo.events.master.>"
-NODE_EVENTS = "exo.events.node.>"
 REQUESTS = "exo.requests.>"
 TOKENS = "exo.tokens.>"
 RESPONSES = "exo.responses.>"
@@ -89,19 +87,7 @@ def poison(stream: str) -> str:
     return f"exo.poison.{_token(stream.lower().replace('_', '-'))}"
 
 
-def task_of_tokens(subject: str) -> tuple[NodeId, TaskId]:
-    """Split `exo.tokens.<node>.<task>` again."""
-    _, _, node, task = subject.split(".")
-    return NodeId(node), TaskId(task)
-
-
 def node_and_gauge(subject: str) -> tuple[NodeId, str]:
     """Split `exo.telemetry.<node>.<gauge>` again."""
     _, _, node, gauge = subject.split(".")
     return NodeId(node), gauge
-
-
-def node_of_event(subject: str) -> NodeId | None:
-    """Give the node that wrote a fact, or None for a decision or an epoch record."""
-    parts = subject.split(".")
-    return NodeId(parts[3]) if parts[2] == "node" else None

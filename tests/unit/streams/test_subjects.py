@@ -15,10 +15,7 @@ def test_a_part_that_is_no_token_is_refused(bad: str) -> None:
 
 
 def test_parts_can_be_read_back() -> None:
-    assert subjects.task_of_tokens(subjects.tokens(NodeId("n"), TaskId("t"))) == ("n", "t")
     assert subjects.node_and_gauge(subjects.telemetry(NodeId("n"), "memory")) == ("n", "memory")
-    assert subjects.node_of_event(subjects.node_event(NodeId("n"), "joined")) == "n"
-    assert subjects.node_of_event(subjects.EPOCH) is None
 
 
 def test_every_stream_takes_its_own_plane_only() -> None:
