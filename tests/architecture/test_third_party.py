@@ -17,8 +17,8 @@ from support.tracked import ROOT, SOURCE_ROOTS, list_sources, name_of
 EVERYWHERE = {"msgspec", "structlog"}
 HOME = {
     "streams": {"msgspec"},
-    "broker": EVERYWHERE | {"nats", "nkeys", "zeroconf"},
-    "services": EVERYWHERE | {"psutil"},
+    "broker": EVERYWHERE | {"cryptography", "nats", "nkeys", "zeroconf"},
+    "services": EVERYWHERE | {"psutil", "pynvml"},
     "runners": EVERYWHERE | {"jinja2", "llguidance", "mlx", "mlx_lm", "numpy", "tokenizers", "transformers"},
     "gateway": EVERYWHERE | {"litestar", "prometheus_client", "uvicorn"},
     "dashboard": EVERYWHERE,
