@@ -11,8 +11,10 @@ import msgspec
 from exo.streams import subjects
 from exo.streams.chunks import FinishReason, Usage
 from exo.streams.downloads import ModelReport
-from exo.streams.ids import BootId, CommandId, InstanceId, ModelId, NodeId, RunnerId, SessionId, TaskId
+from exo.streams.ids import BootId, CommandId, InstanceId, KeyId, ModelId, NodeId, RunnerId, SessionId, TaskId
 from exo.streams.instances import Instance, RunnerStatus
+from exo.streams.keys import ApiKey
+from exo.streams.links import Link, Thunderbolt
 from exo.streams.models import ModelCard
 from exo.streams.nodes import NodeFacts, RunnerReport
 from exo.streams.tasks import TaskRecord
@@ -91,6 +93,25 @@ class ModelCardDeleted(msgspec.Struct, frozen=True, kw_only=True, tag="model_car
     model: ModelId
 
 
+class ApiKeyAdded(msgspec.Struct, frozen=True, kw_only=True, tag="api_key_added"):
+    """A key is admitted from now on."""
+
+    key: ApiKey
+
+
+class ApiKeyRevoked(msgspec.Struct, frozen=True, kw_only=True, tag="api_key_revoked"):
+    """A key is refused from now on."""
+
+    key: KeyId
+
+
+class NodeDraining(msgspec.Struct, frozen=True, kw_only=True, tag="node_draining"):
+    """A node gets nothing new until this is taken back or it starts anew."""
+
+    node: NodeId
+    draining: bool
+
+
 class NodeTimedOut(msgspec.Struct, frozen=True, kw_only=True, tag="node_timed_out"):
     """A node has not renewed its presence."""
 
@@ -154,6 +175,20 @@ class TaskFailed(msgspec.Struct, frozen=True, kw_only=True, tag="task_failed"):
     message: str
 
 
+class LinksMeasured(msgspec.Struct, frozen=True, kw_only=True, tag="links_measured"):
+    """What connects a node to the others has changed: all its links, as they are now."""
+
+    node: NodeId
+    links: tuple[Link, ...]
+
+
+class ThunderboltObserved(msgspec.Struct, frozen=True, kw_only=True, tag="thunderbolt_observed"):
+    """A cable, the bridge or RDMA of a Mac has changed: all its ports, as they are now."""
+
+    node: NodeId
+    thunderbolt: Thunderbolt
+
+
 Decision = (
     InstancePlaced
     | InstanceRemoved
@@ -164,9 +199,22 @@ Decision = (
     | CommandAnswered
     | ModelCardAdded
     | ModelCardDeleted
+    | ApiKeyAdded
+    | ApiKeyRevoked
+    | NodeDraining
     | NodeTimedOut
 )
-Fact = NodeJoined | NodeReported | NodeLeft | ModelsReported | RunnerStatusChanged | TaskFinished | TaskFailed
+Fact = (
+    NodeJoined
+    | NodeReported
+    | NodeLeft
+    | ModelsReported
+    | RunnerStatusChanged
+    | TaskFinished
+    | TaskFailed
+    | LinksMeasured
+    | ThunderboltObserved
+)
 Event = EpochStarted | Decision | Fact
 FACTS: tuple[type[Fact], ...] = get_args(Fact)
 
@@ -214,6 +262,9 @@ _MASTER_SUBJECTS: dict[type[Event], tuple[str, str]] = {
     CommandAnswered: ("command", "answered"),
     ModelCardAdded: ("model", "added"),
     ModelCardDeleted: ("model", "deleted"),
+    ApiKeyAdded: ("key", "added"),
+    ApiKeyRevoked: ("key", "revoked"),
+    NodeDraining: ("node", "draining"),
     NodeTimedOut: ("node", "timed-out"),
 }
 _NODE_VERBS: dict[type[Fact], str] = {
@@ -224,18 +275,20 @@ _NODE_VERBS: dict[type[Fact], str] = {
     RunnerStatusChanged: "runner-status-changed",
     TaskFinished: "task-finished",
     TaskFailed: "task-failed",
+    LinksMeasured: "links-measured",
+    ThunderboltObserved: "thunderbolt-observed",
 }
 
 
 def _identifier(event: Event) -> str:
     match event:
-        case InstancePlaced(instance=Instance(id=identifier)):
+        case InstancePlaced(instance=Instance(id=identifier)) | InstanceRemoved(instance=identifier):
             return identifier
-        case TaskAssigned(task=TaskRecord(id=identifier)):
+        case TaskAssigned(task=TaskRecord(id=identifier)) | TaskCancelled(task=identifier):
             return identifier
-        case InstanceRemoved(instance=identifier) | NodeTimedOut(node=identifier):
+        case NodeTimedOut(node=identifier) | NodeDraining(node=identifier):
             return identifier
-        case TaskCancelled(task=identifier):
+        case ApiKeyAdded(key=ApiKey(id=identifier)) | ApiKeyRevoked(key=identifier):
             return identifier
         case CommandRejected(command=identifier) | CommandAnswered(command=identifier):
             return identifier

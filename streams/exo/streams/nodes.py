@@ -13,6 +13,11 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     operating_system: str = ""
+    os_version: str = ""
+    os_build: str = ""
+    """The build, where one version has several: RDMA wants the same one on all Macs."""
+    machine: str = ""
+    """The model of the computer, `Mac15,9` for example."""
     chip: str = ""
     cores: int = 0
     memory_total: int = 0
@@ -34,6 +39,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
     """Why the node is offline: `left`, `timed_out`."""
     models: tuple[ModelReport, ...] = ()
+    draining: bool = False
+    """Somebody wants it empty: it finishes what it has and gets nothing new. Ends when the node starts anew."""
 
 
 class RunnerReport(msgspec.Struct, frozen=True, kw_only=True):

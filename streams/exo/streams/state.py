@@ -4,8 +4,10 @@ from typing import Literal
 
 import msgspec
 
-from exo.streams.ids import CommandId, InstanceId, ModelId, NodeId, RunnerId, SessionId, TaskId
+from exo.streams.ids import CommandId, InstanceId, KeyId, ModelId, NodeId, RunnerId, SessionId, TaskId
 from exo.streams.instances import Instance, RemovedInstance, RunnerRecord
+from exo.streams.keys import ApiKey
+from exo.streams.links import Link, Thunderbolt
 from exo.streams.models import ModelCard
 from exo.streams.nodes import NodeRecord
 from exo.streams.pages import Pages
@@ -49,6 +51,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[TaskId, TaskRecord] = {}
     ended_tasks: Pages[TaskId, EndedTask] = msgspec.field(default_factory=_no_ended_tasks)
     cards: dict[ModelId, ModelCard] = {}
+    api_keys: dict[KeyId, ApiKey] = {}
+    links: dict[NodeId, tuple[Link, ...]] = {}
+    """By the node that measured; kept when it or its peer goes offline, for `nodes` says so."""
+    thunderbolt: dict[NodeId, Thunderbolt] = {}
+    """Of the Macs among the nodes."""
     removed_instances: tuple[RemovedInstance, ...] = ()
     receipts: Pages[CommandId, Receipt] = msgspec.field(default_factory=_no_receipts)
     unknown_events: int = 0

@@ -4,6 +4,7 @@ from collections import Counter
 
 from exo.streams.ids import InstanceId, ModelId, NodeId
 from exo.streams.instances import Failed, Instance, Ready, RunnerRecord
+from exo.streams.links import Link
 from exo.streams.models import ModelCard
 from exo.streams.nodes import NodeRecord
 from exo.streams.state import State
@@ -39,10 +40,24 @@ def tasks_in_flight(state: State) -> Counter[InstanceId]:
 
 
 def least_busy_instance(state: State, model: ModelId) -> Instance | None:
-    """Give the ready instance of a model with the fewest requests; the oldest of equals."""
+    """Give the ready instance of a model with the fewest requests; the oldest of equals.
+
+    One on a node that is being emptied counts only when nothing else is ready.
+    """
     ready = [item for item in instances_of(state, model) if is_ready(state, item.id)]
     counts = tasks_in_flight(state)
-    return min(ready, key=lambda item: counts[item.id], default=None)
+    return min(ready, key=lambda item: (is_draining(state, item), counts[item.id]), default=None)
+
+
+def is_draining(state: State, instance: Instance) -> bool:
+    """Whether any node of an instance is being emptied."""
+    return any(state.nodes[shard.node].draining for shard in instance.shards if shard.node in state.nodes)
+
+
+def link_between(state: State, source: NodeId, target: NodeId) -> Link | None:
+    """Give the best link from one node to another as the first measured it: the widest, then the quickest."""
+    links = [link for link in state.links.get(source, ()) if link.peer == target]
+    return max(links, key=lambda link: (link.bandwidth, -link.latency), default=None)
 
 
 def failure_of(state: State, instance: InstanceId) -> Failed | None:
