@@ -7,8 +7,9 @@ one `CommandRejected`.
 import msgspec
 
 from exo.streams import subjects
-from exo.streams.ids import BootId, CommandId, InstanceId, ModelId, NodeId, TaskId
+from exo.streams.ids import BootId, CommandId, InstanceId, KeyId, ModelId, NodeId, TaskId
 from exo.streams.instances import Instance, Sharding, Transport
+from exo.streams.keys import ApiKey
 from exo.streams.models import ModelCard
 from exo.streams.tasks import OnDisconnect
 
@@ -85,7 +86,37 @@ class DeleteModelCard(_Command, frozen=True, kw_only=True, tag_field="type", tag
     model: ModelId
 
 
-Command = PlaceInstance | CreateInstance | DeleteInstance | SubmitTask | CancelTask | AddModelCard | DeleteModelCard
+class AddApiKey(_Command, frozen=True, kw_only=True, tag_field="type", tag="add_api_key"):
+    """Admit whoever holds a key; only its hash leaves the gateway that made it."""
+
+    key: ApiKey
+
+
+class RevokeApiKey(_Command, frozen=True, kw_only=True, tag_field="type", tag="revoke_api_key"):
+    """Refuse a key from now on."""
+
+    key: KeyId
+
+
+class DrainNode(_Command, frozen=True, kw_only=True, tag_field="type", tag="drain_node"):
+    """Give a node no new requests and no new instances, or with `on` false give it some again."""
+
+    node: NodeId
+    on: bool = True
+
+
+Command = (
+    PlaceInstance
+    | CreateInstance
+    | DeleteInstance
+    | SubmitTask
+    | CancelTask
+    | AddModelCard
+    | DeleteModelCard
+    | AddApiKey
+    | RevokeApiKey
+    | DrainNode
+)
 
 _SUBJECT_PARTS: dict[type[Command], tuple[str, str]] = {
     PlaceInstance: ("instance", "place"),
@@ -95,6 +126,9 @@ _SUBJECT_PARTS: dict[type[Command], tuple[str, str]] = {
     CancelTask: ("task", "cancel"),
     AddModelCard: ("model", "add"),
     DeleteModelCard: ("model", "delete"),
+    AddApiKey: ("key", "add"),
+    RevokeApiKey: ("key", "revoke"),
+    DrainNode: ("node", "drain"),
 }
 
 

@@ -14,6 +14,7 @@ TaskId = NewType("TaskId", str)
 CommandId = NewType("CommandId", str)
 InstanceId = NewType("InstanceId", str)
 RunnerId = NewType("RunnerId", str)
+KeyId = NewType("KeyId", str)
 ModelId = NewType("ModelId", str)
 """A model's name as people type it (`org/name`): may hold `/`, so never part of a subject."""
 
@@ -49,6 +50,11 @@ def new_command_id() -> CommandId:
 def new_instance_id() -> InstanceId:
     """Draw the id of one placed copy of a model."""
     return InstanceId(str(uuid.uuid4()))
+
+
+def new_key_id() -> KeyId:
+    """Draw the id of one API key, by which people revoke it; it opens nothing."""
+    return KeyId(uuid.uuid4().hex[:12])
 
 
 def task_of_public_id(public_id: str) -> TaskId | None:

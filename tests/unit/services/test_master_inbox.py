@@ -55,4 +55,4 @@ def test_what_nobody_can_be_told_of_is_garbage(data: bytes) -> None:
 
 def test_every_command_is_known() -> None:
     assert "submit_task" in KNOWN_TYPES
-    assert len(KNOWN_TYPES) == 7
+    assert len(KNOWN_TYPES) == 10

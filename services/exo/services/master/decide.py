@@ -3,6 +3,7 @@
 The master's loop calls it with the State that holds every earlier decision.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ from exo.streams.placements import Unplaceable
 from exo.streams.state import State
 from exo.streams.tasks import EndedTask, TaskRecord
 from exo.streams.views import failure_of, instances_of, least_busy_instance, runners_of
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Circumstances(msgspec.Struct, frozen=True):
@@ -197,6 +200,29 @@ def _delete_card(command: c.DeleteModelCard, given: Circumstances) -> e.Decision
     return e.ModelCardDeleted(model=command.model)
 
 
+def _add_key(command: c.AddApiKey, given: Circumstances) -> e.Decision:
+    key = command.key
+    malformed = not SUBJECT_TOKEN.match(key.id) or not _SHA256.fullmatch(key.sha256) or not key.name or not key.scopes
+    if malformed or key.id in given.state.api_keys:
+        reason = "a key needs a free id, a name, at least one scope and a SHA-256 in hex"
+        return reject(command.command_id, Code.INVALID_REQUEST, reason)
+    return e.ApiKeyAdded(key=replace(key, created_at=given.now))
+
+
+def _revoke_key(command: c.RevokeApiKey, given: Circumstances) -> e.Decision:
+    if command.key not in given.state.api_keys:
+        reason = f"no API key {command.key!r} is admitted; `exo keys list` shows all"
+        return reject(command.command_id, Code.KEY_NOT_FOUND, reason)
+    return e.ApiKeyRevoked(key=command.key)
+
+
+def _drain_node(command: c.DrainNode, given: Circumstances) -> e.Decision:
+    node = given.state.nodes.get(command.node)
+    if node is None:
+        return reject(command.command_id, Code.NODE_NOT_FOUND, f"no node {command.node!r} has joined; see `exo status`")
+    return e.NodeDraining(node=command.node, draining=command.on)
+
+
 _DECIDERS: dict[type[c.Command], Callable[[Any, Circumstances], e.Decision]] = {
     c.PlaceInstance: _place_instance,
     c.CreateInstance: _create_instance,
@@ -205,4 +231,7 @@ _DECIDERS: dict[type[c.Command], Callable[[Any, Circumstances], e.Decision]] = {
     c.CancelTask: _cancel_task,
     c.AddModelCard: _add_card,
     c.DeleteModelCard: _delete_card,
+    c.AddApiKey: _add_key,
+    c.RevokeApiKey: _revoke_key,
+    c.DrainNode: _drain_node,
 }

@@ -3,7 +3,7 @@
 from exo.services.placement.memory import estimate, free_on, in_gb, smallest_form
 from exo.services.placement.place import Memory, list_candidates
 from exo.streams.codes import Code
-from exo.streams.ids import SUBJECT_TOKEN
+from exo.streams.ids import SUBJECT_TOKEN, NodeId
 from exo.streams.instances import Instance
 from exo.streams.placements import Unplaceable
 from exo.streams.state import State
@@ -20,7 +20,7 @@ def check(instance: Instance, *, state: State, memory: Memory) -> Unplaceable | 
     able = {node.id: node.facts.backends for node in candidates}
     for shard in instance.shards:
         if shard.node not in able:
-            return Unplaceable(code=Code.UNPLACEABLE, reason=f"node {shard.node} cannot run {instance.model.model_id}")
+            return Unplaceable(code=Code.UNPLACEABLE, reason=_say_unable(shard.node, instance, state))
         gauge = memory.get(shard.node)
         if gauge is None:
             return Unplaceable(code=Code.MEMORY_UNKNOWN, reason=f"node {shard.node} has not reported its memory yet")
@@ -33,6 +33,12 @@ def check(instance: Instance, *, state: State, memory: Memory) -> Unplaceable | 
             reason = f"rank {shard.rank} needs {in_gb(needed)} on node {shard.node}: {missing} are missing"
             return Unplaceable(code=Code.INSUFFICIENT_MEMORY, reason=reason)
     return None
+
+
+def _say_unable(node: NodeId, instance: Instance, state: State) -> str:
+    if node in state.nodes and state.nodes[node].draining:
+        return f"node {node} is being drained; `exo drain NODE --undo` takes it back"
+    return f"node {node} cannot run {instance.model.model_id}"
 
 
 def _find_malformed(instance: Instance) -> str:

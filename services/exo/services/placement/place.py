@@ -81,6 +81,10 @@ def list_candidates(card: ModelCard, state: State) -> list[NodeRecord] | Unplace
     workers = online_workers(state)
     if not workers:
         return Unplaceable(code=Code.UNPLACEABLE, reason="no node that runs models is online")
+    workers = [node for node in workers if not node.draining]
+    if not workers:
+        reason = "every node that runs models is being drained; `exo drain NODE --undo` takes it back"
+        return Unplaceable(code=Code.UNPLACEABLE, reason=reason)
     if engine_of(card) == "scripted":
         return workers
     able = [node for node in workers if set(node.facts.backends) & set(card.backends)]
