@@ -17,8 +17,8 @@ from support.tracked import ROOT
 
 def show_default(name: str) -> str:
     field = next(field for field in fields(Settings) if field.name == name)
-    if name == "name":
-        return "the host's name"
+    if name in {"name", "namespace"}:
+        return {"name": "the host's name", "namespace": "the version"}[name]
     if field.default_factory is not msgspec.NODEFAULT:
         return "empty"
     value: Any = field.default

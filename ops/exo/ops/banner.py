@@ -16,17 +16,17 @@ def exo_version() -> str:
     return version("exo")
 
 
-def make_banner(settings: Settings, paths: Paths, *, node_id: NodeId, pid: int) -> list[str]:
-    """Give the lines, separator first."""
-    return [SEPARATOR, "Starting EXO", *_make_facts(settings, paths, node_id=node_id, pid=pid), SEPARATOR]
+def make_banner(settings: Settings, paths: Paths, *, node_id: NodeId, pid: int, closed: bool) -> list[str]:
+    """Give the lines, separator first. `closed` tells whether the cluster has a secret."""
+    facts = _make_facts(settings, paths, node_id=node_id, pid=pid)
+    return [SEPARATOR, "Starting EXO", *facts, *_make_cluster_facts(settings, closed=closed), SEPARATOR]
 
 
 def _make_facts(settings: Settings, paths: Paths, *, node_id: NodeId, pid: int) -> Iterator[str]:
     yield f"version {exo_version()}, pid {pid}"
     yield f"node id {node_id}, name {settings.name}"
-    yield f"Discovery namespace: {settings.namespace}"
     yield f"API: {_show_api(settings)}"
-    if settings.api and settings.host not in _LOOPBACK:
+    if settings.api and settings.host not in _LOOPBACK and settings.no_auth:
         yield "The API is open to the network, without keys: everybody who reaches this address may use it"
     if not settings.worker:
         yield "No models run on this node (--no-worker)"
@@ -34,6 +34,22 @@ def _make_facts(settings: Settings, paths: Paths, *, node_id: NodeId, pid: int) 
         yield "Offline: nothing is fetched from the internet"
     yield f"data: {paths.data}"
     yield f"log: {paths.log_file}"
+
+
+def _make_cluster_facts(settings: Settings, *, closed: bool) -> Iterator[str]:
+    yield f"Discovery namespace: {settings.namespace}"
+    if settings.local:
+        yield "Loopback only (--local): no other machine can join"
+        return
+    yield f"Cluster port: {settings.cluster_port or 'any free one'}"
+    if settings.bootstrap_peers:
+        yield f"Joining through {', '.join(settings.bootstrap_peers)}"
+    if not settings.discovery:
+        yield "No multicast (--no-discovery): nodes meet through --join"
+    if closed:
+        yield "The cluster is closed: machines without its secret are refused"
+    else:
+        yield "The cluster is open: whoever reaches this machine may join. `exo cluster secret` closes it"
 
 
 def _show_api(settings: Settings) -> str:

@@ -79,10 +79,8 @@ def _read_file(known: Mapping[str, About], path: Path) -> dict[str, Given]:
         if name not in known:
             raise SettingsError(f"{path}: no setting is called `{name}`", remedy=_suggest(name, known))
         if not known[name].in_file:
-            raise SettingsError(
-                f"{path}: `{name}` says where this file is, so it cannot stand in it",
-                remedy=f"use {known[name].flag} or {known[name].variable}",
-            )
+            ways = " or ".join(filter(None, (known[name].flag, known[name].variable)))
+            raise SettingsError(f"{path}: `{name}` cannot stand in this file", remedy=f"use {ways}")
     return {name: (value, f"{path}: {name}") for name, value in content.items()}
 
 
@@ -96,14 +94,20 @@ def _read_variables(known: Mapping[str, About], environment: Mapping[str, str]) 
 
 
 def _split(about: About, text: str) -> Any:
-    """Cut a list: paths at the system's path separator, everything else at commas; a table at `=` as well."""
+    """Cut a list: paths at the system's path separator, words at commas and spaces; a table at commas and `=`."""
     kind = get_args(about.type)[0]
     if get_origin(kind) is dict:
         return dict(_split_pair(part) for part in text.split(",") if part.strip())
     if get_origin(kind) is not tuple:
         return text
-    separator = os.pathsep if get_args(kind)[0] is Path else ","
-    return [part.strip() for part in text.split(separator) if part.strip()]
+    if get_args(kind)[0] is Path:
+        return [part.strip() for part in text.split(os.pathsep) if part.strip()]
+    return split_words(text)
+
+
+def split_words(text: str) -> list[str]:
+    """Cut at commas and spaces: no item of a list of words holds either."""
+    return text.replace(",", " ").split()
 
 
 def _split_pair(text: str) -> tuple[str, str]:
@@ -118,7 +122,7 @@ def _convert(about: About, given: Given) -> Any:
     try:
         return msgspec.convert(value, about.type, strict=False, dec_hook=_to_path)
     except msgspec.ValidationError as error:
-        shown = f" = {value!r}" if not isinstance(value, list) else ""
+        shown = "" if about.private or isinstance(value, list) else f" = {value!r}"
         raise SettingsError(
             f"{source}{shown}: {str(error)[:1].lower()}{str(error)[1:]}",
             remedy=f"{about.name} means: {about.description} (docs/settings.md)",

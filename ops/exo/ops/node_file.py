@@ -1,18 +1,18 @@
-"""How commands find the node that runs on this machine, and who this machine is.
+"""How commands find the node that runs on this machine.
 
 `exo up` writes `node.json` once it serves and removes it when it stops; a node that was killed
 leaves one behind, which the lock tells from a living one.
 """
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from exo.ops.errors import CommandError, NoNodeError
+from exo.ops.files import write_private
 from exo.ops.lock import is_held
 from exo.ops.paths import Paths
-from exo.streams.ids import SUBJECT_TOKEN, NodeId, new_node_id
+from exo.streams.ids import NodeId
 
 
 class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,13 +26,19 @@ class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     api_url: str
+    cluster: str = ""
+    """The cluster's name."""
+    cluster_port: int = 0
+    """Where the cluster port listens."""
+    cluster_addresses: tuple[str, ...] = ()
+    """Where other machines reach it, as `host:port`."""
     started_at: float = 0
     """Unix time in seconds."""
 
 
 def write_node_file(file: Path, node: RunningNode) -> None:
     """Say that the node serves."""
-    _write_whole(file, msgspec.json.encode(node))
+    write_private(file, msgspec.json.encode(node))
 
 
 def remove_node_file(file: Path) -> None:
@@ -60,27 +66,3 @@ def require_node(paths: Paths) -> RunningNode:
     if is_held(paths.lock_file):
         raise NoNodeError(f"the node on {paths.data} is still starting", remedy="try again in a moment")
     raise NoNodeError(f"no node runs on {paths.data}", remedy="start one with `exo up`, or name one with --url")
-
-
-def load_node_id(file: Path) -> NodeId:
-    """Give this machine's id, drawn and stored at the first call."""
-    try:
-        text = file.read_text().strip()
-    except FileNotFoundError:
-        node_id = new_node_id()
-        _write_whole(file, node_id.encode() + b"\n")
-        return node_id
-    if not SUBJECT_TOKEN.match(text):
-        raise CommandError(f"{file} does not hold a node id", remedy="delete it: the machine gets a new one")
-    return NodeId(text)
-
-
-def _write_whole(file: Path, content: bytes) -> None:
-    """Replace a file at once, so that no reader ever sees half of it; owner only."""
-    part = file.with_name(f"{file.name}.{os.getpid()}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(file)

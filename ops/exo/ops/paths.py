@@ -28,9 +28,24 @@ class Paths(msgspec.Struct, frozen=True):
         return self.config / "config.toml"
 
     @property
+    def secret_file(self) -> Path:
+        """The cluster's secret, once it is closed; 0600."""
+        return self.config / "cluster.secret"
+
+    @property
+    def service_environment(self) -> Path:
+        """The settings of the node that the system's service manager starts; 0600."""
+        return self.config / "service.env"
+
+    @property
     def node_id_file(self) -> Path:
         """The id of this machine, drawn once."""
         return self.data / "node_id"
+
+    @property
+    def machine_file(self) -> Path:
+        """The fingerprint of the machine that drew the id."""
+        return self.data / "machine"
 
     @property
     def lock_file(self) -> Path:

@@ -7,6 +7,7 @@ composed from it. `docs/settings.md` lists the same table, and a test compares t
 import socket
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -19,9 +20,12 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Switch = Literal["auto", "on", "off"]
 
 
-def _about(text: str, *, flag: str = "", in_file: bool = True) -> msgspec.Meta:
-    """Describe a setting: what it does, the flag of `exo up`, and whether `config.toml` may hold it."""
-    return msgspec.Meta(description=text, extra={"flag": flag, "in_file": in_file})
+def _about(text: str, *, flag: str = "", in_file: bool = True, private: bool = False) -> msgspec.Meta:
+    """Describe a setting: what it does, the flag of `exo up`, and whether `config.toml` may hold it.
+
+    A `private` one is never shown, not even when it cannot be read.
+    """
+    return msgspec.Meta(description=text, extra={"flag": flag, "in_file": in_file, "private": private})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,12 +41,32 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     namespace: Annotated[
         str,
         msgspec.Meta(min_length=1, max_length=64),
-        _about("nodes with other namespaces are other people's clusters", flag="--namespace"),
-    ] = "exo"
+        _about("name of the cluster; nodes of one name join each other, all others stay apart", flag="--namespace"),
+    ] = msgspec.field(default_factory=lambda: version("exo"))
+    bootstrap_peers: Annotated[
+        tuple[str, ...],
+        _about("nodes to dial at start, as `host`, `host:port` or `/ip4/HOST/tcp/PORT`", flag="--join"),
+    ] = ()
+    discovery: Annotated[bool, _about("look for nodes on the local network by multicast", flag="--no-discovery")] = True
+    cluster_port: Annotated[
+        Port,
+        _about("port where nodes meet; unless it was named, a taken one is left for a free one", flag="--cluster-port"),
+    ] = 52414
+    local: Annotated[bool, _about("listen on loopback only and look for nobody by multicast", flag="--local")] = False
+    cluster_secret: Annotated[
+        str, _about("the secret that closes the cluster; wins over every file", in_file=False, private=True)
+    ] = ""
+    cluster_secret_file: Annotated[
+        Path | None,
+        _about("file with the secret; unset takes `cluster.secret` beside `config.toml`", flag="--cluster-secret-file"),
+    ] = None
     host: Annotated[
         str, _about("address that the API listens on; `0.0.0.0` opens it to the network", flag="--host")
     ] = "127.0.0.1"
     port: Annotated[Port, _about("port of the API; 0 takes any free one", flag="--port")] = 52415
+    no_auth: Annotated[
+        bool, _about("let everybody use an API that is open to the network, without a key", flag="--no-auth")
+    ] = False
     api: Annotated[bool, _about("serve the API and the dashboard from this node", flag="--no-api")] = True
     worker: Annotated[bool, _about("let models be placed on this node", flag="--no-worker")] = True
     offline: Annotated[bool, _about("never fetch anything from the internet", flag="--offline")] = False
@@ -117,7 +141,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nats_server: Annotated[
         Path | None, _about("the nats-server to run; unset looks on PATH, then in the installed package")
     ] = None
-    nats_port: Annotated[Port, _about("port of the message broker on loopback; 0 takes any free one")] = 0
+    nats_port: Annotated[Port, _about("port of the message broker while this node is hub; 0 takes any free one")] = 0
 
 
 def runner_environment(settings: Settings) -> dict[str, str]:
@@ -132,6 +156,7 @@ class About(msgspec.Struct, frozen=True):
     description: str
     flag: str
     in_file: bool
+    private: bool
     type: Any
 
     @property
@@ -150,4 +175,4 @@ def describe_settings() -> Mapping[str, About]:
 def _describe(field: FieldInfo, hint: Any) -> About:
     meta = next(item for item in hint.__metadata__ if isinstance(item, msgspec.Meta) and item.extra)
     extra: Mapping[str, Any] = meta.extra or {}
-    return About(field.name, meta.description or "", extra["flag"], extra["in_file"], hint)
+    return About(field.name, meta.description or "", extra["flag"], extra["in_file"], extra["private"], hint)

@@ -14,10 +14,13 @@ import uvloop
 from exo.broker.errors import BrokerError
 from exo.ops.banner import make_banner
 from exo.ops.errors import CommandError
+from exo.ops.identity import load_identity
 from exo.ops.layers import Loaded
 from exo.ops.lock import DirectoryLock
 from exo.ops.logging import set_up_logging
-from exo.ops.node_file import load_node_id, remove_node_file
+from exo.ops.machine import read_fingerprint
+from exo.ops.node_file import remove_node_file
+from exo.ops.secret import SECRET_VARIABLE, find_secret
 from exo.ops.settings import runner_environment
 
 OPEN_FILES = 65_535
@@ -36,19 +39,26 @@ def start_node(loaded: Loaded, *, when_ready: Callable[[list[str]], None]) -> in
     from exo.ops.up import run_node
 
     _prepare(loaded)
+    secret = find_secret(loaded.settings, loaded.paths)
+    # Runners and converters inherit the environment, and have no business with the secret.
+    os.environ.pop(SECRET_VARIABLE, None)
     os.environ.update(runner_environment(loaded.settings))
     with DirectoryLock(loaded.paths.lock_file):
-        node_id = load_node_id(loaded.paths.node_id_file)
+        identity = load_identity(loaded.paths, fingerprint=read_fingerprint())
         set_up_logging(verbosity=loaded.settings.verbosity, log_file=loaded.paths.log_file)
         limit = raise_file_limit()
-        for line in make_banner(loaded.settings, loaded.paths, node_id=node_id, pid=os.getpid()):
+        for line in make_banner(
+            loaded.settings, loaded.paths, node_id=identity.node, pid=os.getpid(), closed=secret.closed
+        ):
             log.info(line)
+        if identity.notice:
+            log.warning(identity.notice)
         for warning in loaded.warnings:
             log.warning(warning)
         if limit < 4096:
             log.warning("few files may be open at once", limit=limit, remedy="raise `ulimit -n` to 65535")
         try:
-            return uvloop.run(run_node(loaded, node_id=node_id, when_ready=when_ready))
+            return uvloop.run(run_node(loaded, node_id=identity.node, when_ready=when_ready))
         except BrokerError as error:
             raise CommandError(str(error), evidence=getattr(error, "log_tail", ())) from error
         finally:

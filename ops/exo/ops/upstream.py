@@ -40,7 +40,7 @@ class Ignored(msgspec.Struct, frozen=True):
 
 Fate = Kept | Renamed | Refused | Ignored
 
-_ONE_NODE = "this version runs one node, which needs no way to find others; leave it out"
+_NO_ROLE = "every node may become master, the cluster decides; leave it out"
 _NO_IMAGES = "this version has no image models; leave it out"
 
 FLAGS: Mapping[str, Fate] = {
@@ -56,15 +56,13 @@ FLAGS: Mapping[str, Fate] = {
     "--version": Kept(),
     "--api-port": Renamed("--port"),
     "--no-batch": Renamed("--max-concurrent-requests", "1"),
-    "-m": Refused("the node that runs the message broker is master, and this version runs one node; leave it out"),
-    "--force-master": Refused(
-        "the node that runs the message broker is master, and this version runs one node; leave it out"
-    ),
+    "-m": Refused(_NO_ROLE),
+    "--force-master": Refused(_NO_ROLE),
     "--no-downloads": Refused("nothing is fetched unless a model is added; use --offline to forbid that too"),
-    "--zenoh-port": Refused(f"the message broker has EXO_NATS_PORT, and {_ONE_NODE}"),
-    "--libp2p-port": Refused(f"the message broker has EXO_NATS_PORT, and {_ONE_NODE}"),
-    "--discovery-port": Refused(_ONE_NODE),
-    "--bootstrap-peers": Refused(_ONE_NODE),
+    "--libp2p-port": Renamed("--cluster-port"),
+    "--bootstrap-peers": Renamed("--join"),
+    "--zenoh-port": Refused("nodes meet on --cluster-port, and the message broker has EXO_NATS_PORT"),
+    "--discovery-port": Refused("multicast DNS has one port, 5353; --join needs no multicast at all"),
     "--fast-synch": Refused("set MLX_METAL_FAST_SYNCH=1, which MLX reads itself"),
     "--no-fast-synch": Refused("leave it out: fast synchronisation is off unless MLX_METAL_FAST_SYNCH=1 is set"),
 }
@@ -78,12 +76,12 @@ VARIABLES: Mapping[str, Fate] = {
     "EXO_MAX_INSTANCE_RETRIES": Kept(),
     "EXO_HOST": Kept(),
     "EXO_PORT": Kept(),
+    "EXO_BOOTSTRAP_PEERS": Kept(),
     "EXO_HOME": Renamed("EXO_DATA_DIR", below_home=True),
     "EXO_ZENOH_NAMESPACE": Renamed("EXO_NAMESPACE"),
     "EXO_NO_BATCH": Renamed("EXO_MAX_CONCURRENT_REQUESTS", "1"),
     "OVERRIDE_MEMORY_MB": Renamed("EXO_MEMORY_AVAILABLE_MB"),
     "EXO_LIBP2P_NAMESPACE": Refused("it is called EXO_NAMESPACE"),
-    "EXO_BOOTSTRAP_PEERS": Refused(_ONE_NODE),
     "EXO_FAST_SYNCH": Refused("set MLX_METAL_FAST_SYNCH=1 instead, which MLX reads itself"),
     "EXO_ENABLE_IMAGE_MODELS": Refused(_NO_IMAGES),
     "EXO_TRACING_ENABLED": Refused("this version records no traces; leave it out"),

@@ -5,14 +5,15 @@ import shlex
 from pathlib import Path
 
 from exo.ops.banner import SEPARATOR, api_url, exo_version, make_banner
+from exo.ops.join_line import make_join_line
 from exo.ops.paths import find_paths
 from exo.ops.ready import make_curl_line, make_ready_lines
 from exo.ops.settings import Settings
 from exo.streams.ids import NodeId
 
 
-def banner(settings: Settings) -> list[str]:
-    return make_banner(settings, find_paths(Path("/box")), node_id=NodeId("n1"), pid=42)
+def banner(settings: Settings, *, closed: bool = False) -> list[str]:
+    return make_banner(settings, find_paths(Path("/box")), node_id=NodeId("n1"), pid=42, closed=closed)
 
 
 def test_the_banner_says_who_and_where() -> None:
@@ -26,9 +27,30 @@ def test_the_banner_says_who_and_where() -> None:
 
 
 def test_the_banner_is_honest_about_an_open_api() -> None:
-    assert any("without keys" in line for line in banner(Settings(host="0.0.0.0")))
+    assert any("without keys" in line for line in banner(Settings(host="0.0.0.0", no_auth=True)))
+    assert not any("without keys" in line for line in banner(Settings(host="0.0.0.0")))
     assert any("--no-api" in line for line in banner(Settings(host="0.0.0.0", api=False)))
     assert any("any free port" in line for line in banner(Settings(port=0)))
+
+
+def test_the_banner_is_honest_about_an_open_cluster() -> None:
+    text = "\n".join(banner(Settings()))
+    assert "Cluster port: 52414" in text
+    assert "The cluster is open: whoever reaches this machine may join. `exo cluster secret` closes it" in text
+    assert any("The cluster is closed" in line for line in banner(Settings(), closed=True))
+    assert any("--no-discovery" in line for line in banner(Settings(discovery=False)))
+
+
+def test_a_local_node_says_that_nobody_can_join() -> None:
+    text = "\n".join(banner(Settings(local=True)))
+    assert "no other machine can join" in text
+    assert "cluster is open" not in text
+
+
+def test_the_join_line_names_what_the_other_machine_cannot_know() -> None:
+    assert make_join_line(exo_version(), ["127.0.0.1:1", "10.0.0.7:52414"]) == "exo up --join 10.0.0.7:52414"
+    assert make_join_line("my lab", ["10.0.0.7:1", "10.0.1.7:1"]) == "exo up --namespace 'my lab' --join 10.0.0.7:1"
+    assert make_join_line(exo_version(), []) == "exo up"
 
 
 def test_an_address_is_one_that_can_be_opened() -> None:

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from exo.ops.errors import CommandError, NoNodeError
+from exo.ops.errors import NoNodeError
 from exo.ops.lock import DirectoryInUseError, DirectoryLock, is_held, read_holder
 from exo.ops.node_file import (
     RunningNode,
-    load_node_id,
     read_node_file,
     remove_node_file,
     require_node,
     write_node_file,
 )
 from exo.ops.paths import Paths, find_paths
-from exo.streams.ids import SUBJECT_TOKEN, NodeId
+from exo.streams.ids import NodeId
 
 HOLD = """
 import sys
@@ -89,12 +88,3 @@ def test_a_node_file_counts_only_while_the_lock_is_held(paths: Paths) -> None:
         with pytest.raises(NoNodeError, match="still starting"):
             require_node(paths)
     assert NoNodeError("x").exit_code == 3
-
-
-def test_the_node_id_is_drawn_once(paths: Paths) -> None:
-    first = load_node_id(paths.node_id_file)
-    assert SUBJECT_TOKEN.match(first)
-    assert load_node_id(paths.node_id_file) == first
-    paths.node_id_file.write_text("Not An Id")
-    with pytest.raises(CommandError, match="delete it"):
-        load_node_id(paths.node_id_file)

@@ -1,6 +1,7 @@
 """Settings: the layers, their order, and one line for whatever cannot be read."""
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path) ->
     write_config(tmp_path, "port = 1\nhost = 'a'\nname = 'a'\n")
     loaded = load(tmp_path, {"EXO_DATA_DIR": str(tmp_path), "EXO_PORT": "2", "EXO_HOST": "b"}, port=3)
     assert (loaded.settings.port, loaded.settings.host, loaded.settings.name) == (3, "b", "a")
-    assert loaded.settings.namespace == "exo"
+    assert loaded.settings.namespace == version("exo")
     assert loaded.origins == {
         "data_dir": "environment variable EXO_DATA_DIR",
         "port": "--port",
@@ -59,6 +60,13 @@ def test_every_kind_of_value_can_come_from_a_variable(tmp_path: Path) -> None:
     assert settings.scripted == {"tokens_per_second": 30, "load_seconds": 0.5}
 
 
+def test_words_are_separated_by_commas_or_spaces(tmp_path: Path) -> None:
+    variables = {"EXO_BOOTSTRAP_PEERS": "10.0.0.1, desk:52414 /ip4/10.0.0.2/tcp/4001,", "EXO_MODELS_DIRS": "/a b"}
+    settings = load(tmp_path, variables).settings
+    assert settings.bootstrap_peers == ("10.0.0.1", "desk:52414", "/ip4/10.0.0.2/tcp/4001")
+    assert settings.models_dirs == (Path("/a b"),)
+
+
 def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
     assert load(tmp_path, {"EXO_PORT": "", "EXO_NATS_SERVER": ""}).settings == Settings()
 
@@ -79,7 +87,8 @@ def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monke
         ({"EXO_SCRIPTED": "tokens_per_second=fast"}, ["EXO_SCRIPTED", "`float`"]),
         ({"EXO_NAME": "x" * 65}, ["EXO_NAME", "length <= 64"]),
         ({"EXO_LIBP2P_NAMESPACE": "x"}, ["EXO_LIBP2P_NAMESPACE", "EXO_NAMESPACE"]),
-        ({"EXO_BOOTSTRAP_PEERS": "10.0.0.1"}, ["EXO_BOOTSTRAP_PEERS", "one node"]),
+        ({"EXO_NAMESPACE": "x" * 65}, ["EXO_NAMESPACE", "length <= 64", "name of the cluster"]),
+        ({"EXO_CLUSTER_PORT": "-1"}, ["EXO_CLUSTER_PORT = '-1'", ">= 0"]),
     ],
 )
 def test_a_bad_variable_is_one_line_that_names_it(tmp_path: Path, variables: dict[str, str], parts: list[str]) -> None:
@@ -100,6 +109,7 @@ def test_a_bad_variable_is_one_line_that_names_it(tmp_path: Path, variables: dic
         ("port = -1", ["config.toml: port = -1", ">= 0"]),
         ("port = ", ["config.toml: ", "Invalid value", "correct the file"]),
         ("data_dir = '/x'", ["`data_dir`", "--data-dir"]),
+        ("cluster_secret = 'x'", ["`cluster_secret`", "use EXO_CLUSTER_SECRET"]),
     ],
 )
 def test_a_bad_file_is_one_line_that_names_it(tmp_path: Path, content: str, parts: list[str]) -> None:
@@ -149,9 +159,14 @@ def test_upstream_flags_are_translated() -> None:
         "-v",
     ]
     assert translate_flags(["--api-port=80"]) == ["--port=80"]
+    assert translate_flags(["--libp2p-port", "4001", "--bootstrap-peers=a,b"]) == [
+        "--cluster-port",
+        "4001",
+        "--join=a,b",
+    ]
 
 
-@pytest.mark.parametrize("flag", ["-m", "--force-master", "--bootstrap-peers=a,b", "--zenoh-port", "--no-downloads"])
+@pytest.mark.parametrize("flag", ["-m", "--force-master", "--discovery-port=1", "--zenoh-port", "--no-downloads"])
 def test_a_refused_flag_is_one_line_that_names_it(flag: str) -> None:
     with pytest.raises(UsageError) as caught:
         translate_flags(["-v", flag])

@@ -11,7 +11,7 @@ import typer
 
 from exo.ops.cli.options import DataDir
 from exo.ops.errors import CommandError, NoNodeError, UsageError
-from exo.ops.layers import Loaded, load_paths, load_settings
+from exo.ops.layers import Loaded, load_paths, load_settings, split_words
 from exo.ops.lock import is_held, read_holder
 from exo.ops.terminal import say, tell
 
@@ -26,12 +26,20 @@ def up(
     data_dir: Annotated[Path | None, typer.Option(help="One directory for everything.")] = None,
     name: Annotated[str | None, typer.Option(help="What people call this node.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Name of the cluster this node belongs to.")] = None,
+    join: Annotated[
+        list[str] | None, typer.Option(help="Dial this node at start, as host or host:port; repeatable.")
+    ] = None,
+    cluster_port: Annotated[int | None, typer.Option(help="Port where nodes meet; 0 takes any free one.")] = None,
+    cluster_secret_file: Annotated[Path | None, typer.Option(help="File with the cluster's secret.")] = None,
     max_concurrent_requests: Annotated[
         int | None, typer.Option(help="Requests that one runner works on at once.")
     ] = None,
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="DEBUG with dates; -vv libraries too.")
     ] = 0,
+    local: Annotated[bool, typer.Option("--local", help="Listen on loopback only, look for no other machine.")] = False,
+    no_discovery: Annotated[bool, typer.Option("--no-discovery", help="Look for nobody by multicast.")] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask nobody for an API key.")] = False,
     autoload: Annotated[bool, typer.Option("--autoload", help="Load a known model when it is asked for.")] = False,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Run no models on this node.")] = False,
     no_api: Annotated[bool, typer.Option("--no-api", help="Serve no API and no dashboard.")] = False,
@@ -55,6 +63,12 @@ def up(
         "data_dir": data_dir,
         "name": name,
         "namespace": namespace,
+        "bootstrap_peers": [word for given in join for word in split_words(given)] if join else None,
+        "cluster_port": cluster_port,
+        "cluster_secret_file": cluster_secret_file,
+        "local": local or None,
+        "discovery": False if no_discovery else None,
+        "no_auth": no_auth or None,
         "max_concurrent_requests": max_concurrent_requests,
         "verbosity": -1 if quiet else min(verbose, 2) or None,
         "autoload": autoload or None,
