@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 import psutil
@@ -27,6 +27,8 @@ class NodeProcess:
         self.data = data
         self.arguments = arguments
         self.env = env or {}
+        self.prefix: tuple[str, ...] = ()
+        """Put before the command: enters another host, or sets a limit. It must `exec`, so that the pid stays."""
         self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -35,13 +37,18 @@ class NodeProcess:
         assert self.process is not None
         return self.process.pid
 
-    def start(self, *, ready: bool = True) -> "NodeProcess":
+    def start(self, *, ready: bool = True) -> Self:
         """Start `exo up` and wait until it answers, and until `/ready` says so."""
+        self.launch()
+        return self.await_up(ready=ready)
+
+    def launch(self) -> None:
+        """Start `exo up` and wait for nothing."""
         self.data.mkdir(parents=True, exist_ok=True)
         command = [str(Path(sys.executable).with_name("exo")), "up", "--data-dir", str(self.data), "--port", "0"]
         log = (self.data / "stderr.txt").open("ab")
         self.process = subprocess.Popen(
-            [*command, *self.arguments],
+            [*self.prefix, *command, *self.arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -49,6 +56,9 @@ class NodeProcess:
             start_new_session=True,
         )
         log.close()
+
+    def await_up(self, *, ready: bool = True) -> Self:
+        """Wait for what `launch` has started."""
         wait_for(self._find_url, seconds=START_SECONDS, what="the node's address", node=self)
         if ready:
             wait_for(self.is_ready, seconds=START_SECONDS, what="/ready", node=self)
@@ -61,8 +71,14 @@ class NodeProcess:
             described = json.loads((self.data / "node.json").read_bytes())
         except (FileNotFoundError, ValueError):
             return False
-        self.url = str(described["api_url"])
-        return described["pid"] == self.process.pid
+        if described["pid"] != self.process.pid:
+            return False
+        self.url = self.reach(str(described["api_url"]))
+        return True
+
+    def reach(self, url: str) -> str:
+        """Give the address under which this process gets to `url` of the node."""
+        return url
 
     def is_ready(self) -> bool:
         try:
