@@ -3,19 +3,20 @@
 Every projection calls it, for each event of the log in order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from exo.streams import events as e
 from exo.streams.codes import Code
-from exo.streams.ids import InstanceId, ModelId, NodeId, TaskId
+from exo.streams.ids import InstanceId, ModelId, NodeId, RunnerId, TaskId
 from exo.streams.instances import Instance, RemovedInstance, RunnerRecord, Starting
 from exo.streams.keys import ApiKey
+from exo.streams.merges import Merge, add_report
 from exo.streams.models import ModelCard
-from exo.streams.nodes import NodeRecord
-from exo.streams.state import KEPT_REMOVED_INSTANCES, Receipt, State
+from exo.streams.nodes import NodeRecord, RunnerReport
+from exo.streams.state import KEPT_MERGES, KEPT_REMOVED_INSTANCES, KEPT_SESSIONS, Receipt, State
 from exo.streams.tasks import EndedTask, Outcome, TaskRecord
 
 
@@ -82,7 +83,10 @@ def _keep(state: State, _event: e.CommandRejected | e.CommandAnswered, _envelope
 
 
 def _start_epoch(state: State, event: e.EpochStarted, _envelope: e.Envelope) -> State:
-    return replace(state, session=event.session, epoch=event.epoch, master=event.master)
+    lineage = state.lineage
+    if state.session and event.session != state.session:
+        lineage = (*lineage, state.session)[-KEPT_SESSIONS:]
+    return replace(state, session=event.session, lineage=lineage, epoch=event.epoch, master=event.master)
 
 
 def _assign_task(state: State, event: e.TaskAssigned, _envelope: e.Envelope) -> State:
@@ -153,22 +157,32 @@ def _end_tasks(state: State, tasks: tuple[TaskId, ...], *, code: str, message: s
 
 def _place_instance(state: State, event: e.InstancePlaced, envelope: e.Envelope) -> State:
     instance = event.instance
+    strays = {report.runner: report for node in state.nodes.values() for report in node.strays}
     runners = {
         shard.runner: RunnerRecord(
             id=shard.runner,
             instance=instance.id,
             node=shard.node,
             rank=shard.rank,
-            status=Starting(),
+            status=strays[shard.runner].status if shard.runner in strays else Starting(),
             since=envelope.at,
         )
         for shard in instance.shards
     }
     return replace(
         state,
+        nodes=_adopt(state, runners) if strays else state.nodes,
         instances={**state.instances, instance.id: instance},
         runners={**state.runners, **runners},
     )
+
+
+def _adopt(state: State, runners: Mapping[RunnerId, RunnerRecord]) -> dict[NodeId, NodeRecord]:
+    """Give the nodes without those strays that belong to an instance now."""
+    return {
+        key: replace(node, strays=tuple(report for report in node.strays if report.runner not in runners))
+        for key, node in state.nodes.items()
+    }
 
 
 def _remove_instance(state: State, event: e.InstanceRemoved, envelope: e.Envelope) -> State:
@@ -235,8 +249,21 @@ def _reconcile_node(state: State, event: e.NodeReported, envelope: e.Envelope) -
         else runner
         for key, runner in state.runners.items()
     }
-    node = replace(state.nodes[event.node], models=event.models)
+    strays: tuple[RunnerReport, ...] = tuple(report for report in event.runners if report.runner not in runners)
+    node = replace(state.nodes[event.node], models=event.models, strays=strays)
     return _change_node(replace(state, runners=runners), node)
+
+
+def _merge_session(state: State, event: e.SessionMerged, envelope: e.Envelope) -> State:
+    known = next((merge for merge in state.merges if merge.session == event.session), None)
+    merge = add_report(
+        known or Merge(session=event.session, at=envelope.at),
+        adopted=event.adopted,
+        dropped=event.dropped,
+        at=envelope.at,
+    )
+    others = tuple(one for one in state.merges if one.session != event.session)
+    return replace(state, merges=(*others, merge)[-KEPT_MERGES:])
 
 
 def _report_models(state: State, event: e.ModelsReported, _envelope: e.Envelope) -> State:
@@ -313,6 +340,7 @@ _FOLDS: dict[type[e.Event], Callable[[State, Any, e.Envelope], State]] = {
     e.NodeJoined: _join_node,
     e.NodeReported: _reconcile_node,
     e.NodeLeft: _leave,
+    e.SessionMerged: _merge_session,
     e.ModelsReported: _report_models,
     e.RunnerStatusChanged: _change_runner,
     e.TaskFinished: _finish_task,

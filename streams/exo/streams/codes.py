@@ -76,6 +76,8 @@ class Code(StrEnum):
     """The node that worked on the request is gone."""
     RESUME_EXPIRED = "resume_expired"
     """The stream is no longer kept: its first chunks are gone."""
+    CLUSTER_MERGED = "cluster_merged"
+    """The cluster joined another one, which could not go on with the request."""
     BROKER_UNAVAILABLE = "broker_unavailable"
     """The message broker cannot be reached at the moment."""
     MASTER_UNAVAILABLE = "master_unavailable"

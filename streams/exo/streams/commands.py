@@ -65,6 +65,12 @@ class SubmitTask(_Command, frozen=True, kw_only=True, tag_field="type", tag="sub
     key: str = ""
     deadline: int = 0
     on_disconnect: OnDisconnect = "cancel"
+    resume_on: InstanceId = InstanceId("")
+    """The instance that had the request when the log that said so was lost; sent again with the same task."""
+    admitted: bool = False
+    """Whether more than nothing of its answer was seen: then only that instance can go on with it."""
+    attempt: int = 1
+    """That of the assignment that was lost; begun anew elsewhere, the answer counts one more."""
 
 
 class CancelTask(_Command, frozen=True, kw_only=True, tag_field="type", tag="cancel_task"):

@@ -15,6 +15,7 @@ from exo.streams.ids import BootId, CommandId, InstanceId, KeyId, ModelId, NodeI
 from exo.streams.instances import Instance, RunnerStatus
 from exo.streams.keys import ApiKey
 from exo.streams.links import Link, Thunderbolt
+from exo.streams.merges import Dropped
 from exo.streams.models import ModelCard
 from exo.streams.nodes import NodeFacts, RunnerReport
 from exo.streams.tasks import TaskRecord
@@ -126,7 +127,11 @@ class NodeJoined(msgspec.Struct, frozen=True, kw_only=True, tag="node_joined"):
 
 
 class NodeReported(msgspec.Struct, frozen=True, kw_only=True, tag="node_reported"):
-    """All that a node runs and holds: written at each new session or epoch."""
+    """All that a node runs and holds: written at each new session or epoch.
+
+    `runners` may hold some of instances that State does not know: they live until it is clear whether
+    their instance comes back. `tasks` are the requests that its runners work on.
+    """
 
     node: NodeId
     runners: tuple[RunnerReport, ...]
@@ -138,6 +143,15 @@ class NodeLeft(msgspec.Struct, frozen=True, kw_only=True, tag="node_left"):
     """A node went down in good order."""
 
     node: NodeId
+
+
+class SessionMerged(msgspec.Struct, frozen=True, kw_only=True, tag="session_merged"):
+    """A node found what the cluster it came from had and this one lacks; `session` is the one it left."""
+
+    node: NodeId
+    session: SessionId
+    adopted: tuple[str, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
 
 
 class ModelsReported(msgspec.Struct, frozen=True, kw_only=True, tag="models_reported"):
@@ -208,6 +222,7 @@ Fact = (
     NodeJoined
     | NodeReported
     | NodeLeft
+    | SessionMerged
     | ModelsReported
     | RunnerStatusChanged
     | TaskFinished
@@ -271,6 +286,7 @@ _NODE_VERBS: dict[type[Fact], str] = {
     NodeJoined: "joined",
     NodeReported: "reported",
     NodeLeft: "left",
+    SessionMerged: "session-merged",
     ModelsReported: "models-reported",
     RunnerStatusChanged: "runner-status-changed",
     TaskFinished: "task-finished",

@@ -28,6 +28,14 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """False for `--no-worker`: never placed on."""
 
 
+class RunnerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One runner as its own node sees it."""
+
+    runner: RunnerId
+    status: RunnerStatus
+    tasks: tuple[TaskId, ...] = ()
+
+
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A machine that has ever joined. `since` is Unix time in ms of the last change of `online`."""
 
@@ -39,13 +47,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
     """Why the node is offline: `left`, `timed_out`."""
     models: tuple[ModelReport, ...] = ()
+    strays: tuple[RunnerReport, ...] = ()
+    """Runners that live on it although State knows no instance of theirs: they end soon, unless it is placed."""
     draining: bool = False
     """Somebody wants it empty: it finishes what it has and gets nothing new. Ends when the node starts anew."""
-
-
-class RunnerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One runner as its own node sees it."""
-
-    runner: RunnerId
-    status: RunnerStatus
-    tasks: tuple[TaskId, ...] = ()

@@ -1,16 +1,22 @@
 """State at one sequence of the log, so that a projection need not replay from the beginning."""
 
+import hashlib
+
 import msgspec
 
-from exo.streams.codec import CodecError, decode_state, encode, hash_state
+from exo.streams.codec import CodecError, decode_state, encode
 from exo.streams.state import State
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised whenever an old State cannot be read as a new one; old snapshots are then not loaded."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A State with its checksum. `state.applied` is the sequence it stands at."""
+    """A State with its checksum. `state.applied` is the sequence it stands at.
+
+    `hash` is the SHA-256 of the State's bytes as they are stored, so that a version whose State has more
+    fields can still tell that they are whole.
+    """
 
     schema: int
     hash: str
@@ -28,7 +34,7 @@ _decoder = msgspec.json.Decoder(_Sealed)
 
 def take_snapshot(state: State) -> Snapshot:
     """Freeze a State for storing."""
-    return Snapshot(schema=SCHEMA, hash=hash_state(state), state=state)
+    return Snapshot(schema=SCHEMA, hash=_hash(encode(state)), state=state)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -42,7 +48,13 @@ def decode_snapshot(data: bytes) -> Snapshot | None:
         sealed = _decoder.decode(data)
         if sealed.schema != SCHEMA:
             return None
-        state = decode_state(bytes(sealed.state))
+        stored = bytes(sealed.state)
+        if _hash(stored) != sealed.hash:
+            return None
+        return Snapshot(schema=SCHEMA, hash=sealed.hash, state=decode_state(stored))
     except (msgspec.DecodeError, UnicodeDecodeError, CodecError):
         return None
-    return Snapshot(schema=SCHEMA, hash=sealed.hash, state=state) if hash_state(state) == sealed.hash else None
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

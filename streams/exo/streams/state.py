@@ -8,6 +8,7 @@ from exo.streams.ids import CommandId, InstanceId, KeyId, ModelId, NodeId, Runne
 from exo.streams.instances import Instance, RemovedInstance, RunnerRecord
 from exo.streams.keys import ApiKey
 from exo.streams.links import Link, Thunderbolt
+from exo.streams.merges import Merge
 from exo.streams.models import ModelCard
 from exo.streams.nodes import NodeRecord
 from exo.streams.pages import Pages
@@ -16,6 +17,8 @@ from exo.streams.tasks import EndedTask, TaskRecord
 KEPT_RECEIPTS = 4096
 KEPT_ENDED_TASKS = 1024
 KEPT_REMOVED_INSTANCES = 64
+KEPT_SESSIONS = 16
+KEPT_MERGES = 16
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,6 +44,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """What every node knows after `applied` events of `session`."""
 
     session: SessionId = SessionId("")
+    lineage: tuple[SessionId, ...] = ()
+    """The newest sessions that this one continues, oldest first."""
     epoch: int = 0
     master: NodeId = NodeId("")
     applied: int = 0
@@ -58,6 +63,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Of the Macs among the nodes."""
     removed_instances: tuple[RemovedInstance, ...] = ()
     receipts: Pages[CommandId, Receipt] = msgspec.field(default_factory=_no_receipts)
+    merges: tuple[Merge, ...] = ()
+    """The newest clusters that joined this one, and what of them could not live on."""
     unknown_events: int = 0
     """Events of a type this version does not know."""
     ignored_events: int = 0

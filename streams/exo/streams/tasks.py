@@ -23,6 +23,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     gateway: NodeId
     gateway_boot: BootId
     attempt: int = 1
+    resumed: bool = False
+    """Chunks of its answer are out already: only the process life that made them can go on with it."""
     key: str = ""
     priority: int = 0
     on_disconnect: OnDisconnect = "cancel"

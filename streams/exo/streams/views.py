@@ -2,12 +2,23 @@
 
 from collections import Counter
 
-from exo.streams.ids import InstanceId, ModelId, NodeId
+from exo.streams.ids import InstanceId, ModelId, NodeId, SessionId
 from exo.streams.instances import Failed, Instance, Ready, RunnerRecord
 from exo.streams.links import Link
 from exo.streams.models import ModelCard
 from exo.streams.nodes import NodeRecord
 from exo.streams.state import State
+
+
+def is_descendant(state: State, session: SessionId) -> bool:
+    """Whether State is of a session or of one that continues it, near or far."""
+    return session == state.session or session in state.lineage
+
+
+def is_adoptable(state: State, instance: Instance) -> bool:
+    """Whether every runner of an instance lives although State knows no such instance."""
+    alive = {report.runner for node in state.nodes.values() if node.online for report in node.strays}
+    return all(shard.runner in alive for shard in instance.shards)
 
 
 def runners_of(state: State, instance: InstanceId) -> list[RunnerRecord]:
