@@ -94,11 +94,12 @@ class NodeServices:
         self._telemetry = Telemetry(
             bus,
             node=node,
-            models_directory=settings.model_directories[0],
+            model_directories=(*settings.model_directories, *settings.read_only_directories),
             process_ids=lambda: [*self.worker.process_ids(), *extra_processes()],
             beats=self.worker.beats,
             clock=clock,
             memory_budget=settings.memory_budget,
+            macmon=settings.macmon,
         )
         self._snapshots = Snapshots(bus, projection=self.projection)
         self._election = Election(bus, node=node, boot=boot, rule=self._rule)

@@ -38,6 +38,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     data_directory: Path
     read_only_directories: tuple[Path, ...] = ()
     memory_budget: int = 0
+    macmon: str = ""
+    """The program that reads a Mac's GPU and power; empty looks for it on a Mac."""
     api_port: int = 0
     addresses: tuple[str, ...] = ()
     backends: tuple[str, ...] = ("MlxCpu",)

@@ -114,10 +114,13 @@ async def test_the_newest_sample_is_kept_with_its_age() -> None:
 async def test_an_old_sample_is_no_basis_for_placement() -> None:
     async with listening() as (bus, gauges, clock):
         await send(bus, NODE, make_memory(1))
-        await clock.advance(20)
+        await clock.advance(6)
+        (reading,) = gauges.samples()
         assert gauges.memory()
+        assert not gauges.is_stale(reading)
         await clock.advance(1)
         assert gauges.memory() == {}
+        assert gauges.is_stale(reading)
         assert gauges.samples()
 
 
@@ -145,7 +148,7 @@ async def test_all_gauges_of_a_node_are_published_again_and_again(tmp_path: Path
         telemetry = Telemetry(
             bus,
             node=NODE,
-            models_directory=tmp_path,
+            model_directories=(tmp_path,),
             process_ids=list,
             beats=lambda: {RUNNER: beat(0, active=4)},
             clock=clock,
@@ -153,13 +156,18 @@ async def test_all_gauges_of_a_node_are_published_again_and_again(tmp_path: Path
         task = asyncio.create_task(telemetry.run())
 
         async def have_all() -> bool:
-            return {reading.name for reading in gauges.samples()} == {"memory", "processor", "throughput", "disk"}
+            measured = {reading.name for reading in gauges.samples()}
+            return measured >= {"memory", "processor", "throughput", "disk", "findings"}
 
         await eventually(have_all, what="a sample of each gauge")
         first = gauges.get(NODE, "memory")
+        assert first is not None
         await clock.advance(INTERVAL)
-        second = gauges.get(NODE, "memory")
+
+        async def have_next() -> bool:
+            newest = gauges.get(NODE, "memory")
+            return newest is not None and newest.sample.taken_at - first.sample.taken_at == INTERVAL * 1000
+
+        await eventually(have_next, what="the next sample")
         task.cancel()
-    assert first is not None
-    assert second is not None
-    assert second.sample.taken_at - first.sample.taken_at == INTERVAL * 1000
+        await asyncio.gather(task, return_exceptions=True)

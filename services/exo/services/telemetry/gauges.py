@@ -15,12 +15,11 @@ from exo.streams import subjects
 from exo.streams.codec import CodecError, decode_sample
 from exo.streams.ids import NodeId
 from exo.streams.subjects import node_and_gauge
-from exo.streams.telemetry import MemoryGauge, Sample
+from exo.streams.telemetry import MemoryGauge, Sample, is_stale
 
 log = structlog.get_logger(__name__)
 
-_STALE_INTERVALS = 10
-"""A memory sample older than this many of its intervals is no basis for a placement."""
+_MOST_COMPLAINTS = 256
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +39,7 @@ class Gauges:
         self._clock = clock
         self._readings: dict[tuple[NodeId, str], Reading] = {}
         self._arrived = asyncio.Event()
+        self._unreadable: set[str] = set()
 
     def samples(self) -> list[Reading]:
         """Give the newest reading of every gauge."""
@@ -53,13 +53,16 @@ class Gauges:
         """Seconds since a reading arrived here."""
         return self._clock.monotonic() - reading.received
 
+    def is_stale(self, reading: Reading) -> bool:
+        """Whether a reading is so old that its collector, or its node, must have stopped."""
+        return is_stale(self.age(reading), interval=reading.sample.interval)
+
     def memory(self) -> dict[NodeId, MemoryGauge]:
-        """Give the memory of every node that has reported it lately."""
+        """Give the memory of every node that has reported it lately; what is stale is no basis for a placement."""
         return {
             reading.node: reading.sample.gauge
             for reading in self._readings.values()
-            if isinstance(reading.sample.gauge, MemoryGauge)
-            and self.age(reading) <= _STALE_INTERVALS * max(reading.sample.interval, 1)
+            if isinstance(reading.sample.gauge, MemoryGauge) and not self.is_stale(reading)
         }
 
     def memory_available(self, node: NodeId) -> int | None:
@@ -92,8 +95,14 @@ class Gauges:
             node, name = node_and_gauge(delivery.subject)
             sample = decode_sample(delivery.payload)
         except (CodecError, ValueError):
-            log.warning("a telemetry sample cannot be read", subject=delivery.subject)
+            self._complain(delivery.subject)
             return
         reading = Reading(node=node, name=name, sample=sample, received=self._clock.monotonic())
         self._readings[node, name] = reading
         self._arrived.set()
+
+    def _complain(self, subject: str) -> None:
+        """Once for each subject: a newer node sends what this version does not know every few seconds."""
+        if subject not in self._unreadable and len(self._unreadable) < _MOST_COMPLAINTS:
+            self._unreadable.add(subject)
+            log.warning("telemetry samples cannot be read", subject=subject)

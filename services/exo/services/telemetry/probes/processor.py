@@ -14,5 +14,7 @@ class ProcessorProbe:
         psutil.cpu_percent(interval=None)
 
     def read(self) -> ProcessorGauge:
-        """Give the use since the last reading, from 0 to 1."""
-        return ProcessorGauge(utilization=psutil.cpu_percent(interval=None) / 100, cores=self._cores)
+        """Give the use since the last reading, from 0 to 1, and the load."""
+        return ProcessorGauge(
+            utilization=psutil.cpu_percent(interval=None) / 100, cores=self._cores, load=psutil.getloadavg()[0]
+        )
