@@ -77,6 +77,26 @@ class Paths(msgspec.Struct, frozen=True):
         """The newest of them."""
         return self.logs / "exo.log"
 
+    @property
+    def configuration(self) -> tuple[Path, ...]:
+        """All that exo keeps among the configuration."""
+        return self.config_file, self.secret_file, self.service_environment
+
+    @property
+    def state(self) -> tuple[Path, ...]:
+        """All that a node keeps among the data, but for the models."""
+        return self.node_id_file, self.machine_file, self.node_file, self.store, self.lock_file
+
+    @property
+    def caches(self) -> tuple[Path, ...]:
+        """All that can be made anew."""
+        return self.logs, self.onboarding_file
+
+    @property
+    def onboarding_file(self) -> Path:
+        """Notes that somebody has seen the dashboard's tour."""
+        return self.cache / "onboarding_complete"
+
     def prepare(self) -> None:
         """Create the directories, readable by their owner only."""
         for directory in (self.config, self.data, self.cache, self.logs):

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from exo.ops.cli import doctor, events, logs, models, nats, place, status, talk, up
+from exo.ops.cli import doctor, events, logs, models, nats, place, service, status, talk, uninstall, up
 
 app = typer.Typer(
     help="Join the computers you already have into one AI cluster. `exo` alone is `exo up`.",
@@ -23,6 +23,12 @@ models_app = typer.Typer(
 )
 nats_app = typer.Typer(
     help="Look at the message broker.", epilog='Example: exo nats sub "exo.events.>"', no_args_is_help=True
+)
+
+service_app = typer.Typer(
+    help="Have the system start the node and keep it running.",
+    epilog="Example: exo service install",
+    no_args_is_help=True,
 )
 
 
@@ -41,6 +47,7 @@ _add("chat", talk.chat, example='exo chat starter --system "Answer in one senten
 _add("logs", logs.logs, example="exo logs -f -n 100")
 _add("events", events.events, example="exo events --follow")
 _add("doctor", doctor.doctor, example="exo doctor --json")
+_add("uninstall", uninstall.uninstall, example="exo uninstall --delete-models")
 
 _add("list", models.list_models, example="exo models list --downloaded", to=models_app)
 _add("add", models.add, example="exo models add starter", to=models_app)
@@ -53,6 +60,11 @@ _add("sub", nats.sub, example='exo nats sub "exo.tokens.>"', to=nats_app)
 _add("streams", nats.streams, example="exo nats streams", to=nats_app)
 _add("context", nats.context, example="exo nats context && nats --context exo stream ls", to=nats_app)
 app.add_typer(nats_app, name="nats")
+
+_add("install", service.install, example="exo service install --print", to=service_app)
+_add("uninstall", service.uninstall, example="exo service uninstall", to=service_app)
+_add("status", service.status, example="exo service status", to=service_app)
+app.add_typer(service_app, name="service")
 
 
 @app.callback()

@@ -1,8 +1,5 @@
 """`exo up` and `exo down`: the life of the node on this machine."""
 
-import os
-import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +7,11 @@ from typing import Annotated
 import typer
 
 from exo.ops.cli.options import DataDir
-from exo.ops.errors import CommandError, NoNodeError, UsageError
+from exo.ops.errors import NoNodeError, UsageError
 from exo.ops.layers import Loaded, load_paths, load_settings, split_words
-from exo.ops.lock import is_held, read_holder
-from exo.ops.terminal import say, tell
-
-_POLL = 0.05
+from exo.ops.lock import is_held
+from exo.ops.stopping import stop_node
+from exo.ops.terminal import say
 
 
 def up(
@@ -103,24 +99,4 @@ def down(
     paths = load_paths(data_dir)
     if not is_held(paths.lock_file):
         raise NoNodeError(f"no node runs on {paths.data}", remedy="nothing to stop")
-    holder = read_holder(paths.lock_file)
-    if holder is None:
-        raise CommandError(f"{paths.lock_file} does not say which process holds it", remedy="try again in a moment")
-    try:
-        os.kill(holder.pid, signal.SIGTERM)
-    except PermissionError as error:
-        raise CommandError(
-            f"process {holder.pid} belongs to another user", remedy="stop it as that user, or as root"
-        ) from error
-    except ProcessLookupError:
-        pass
-    tell(f"stopping process {holder.pid}")
-    started = time.monotonic()
-    while is_held(paths.lock_file):
-        if time.monotonic() - started > timeout:
-            raise CommandError(
-                f"process {holder.pid} has not ended after {timeout:.0f} s",
-                remedy=f"look at {paths.log_file}, then `kill -9 {holder.pid}`",
-            )
-        time.sleep(_POLL)
-    say(f"process {holder.pid} has stopped")
+    say(f"process {stop_node(paths, timeout=timeout)} has stopped")
