@@ -17,7 +17,7 @@ from support.tracked import ROOT, SOURCE_ROOTS, list_sources, name_of
 EVERYWHERE = {"msgspec", "structlog"}
 HOME = {
     "streams": {"msgspec"},
-    "broker": EVERYWHERE | {"cryptography", "nats", "nkeys", "zeroconf"},
+    "broker": EVERYWHERE | {"cryptography", "ifaddr", "nats", "nkeys", "zeroconf"},
     "services": EVERYWHERE | {"psutil", "pynvml"},
     "runners": EVERYWHERE | {"jinja2", "llguidance", "mlx", "mlx_lm", "numpy", "tokenizers", "transformers"},
     "gateway": EVERYWHERE | {"litestar", "prometheus_client", "uvicorn"},

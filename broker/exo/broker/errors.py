@@ -3,6 +3,7 @@
 BrokerError
 ├── ServerNotFoundError      no usable nats-server binary
 ├── ServerStartError         it did not come up; carries the tail of its log
+├── PortBusyError            another process listens where we were told to listen
 ├── StoreLockedError         another process owns this store; carries its pid
 ├── BusUnavailableError      not connected, or no answer in time
 │   └── NoResponderError     nobody serves this subject
@@ -39,6 +40,15 @@ class ServerStartError(BrokerError):
         super().__init__(f"nats-server did not start: {reason}{last}")
         self.reason = reason
         self.log_tail = log_tail
+
+
+class PortBusyError(BrokerError):
+    """Raised when another process listens on a port that a person chose. `setting` names what to change."""
+
+    def __init__(self, port: int, *, setting: str) -> None:
+        super().__init__(f"port {port} is in use by another process; stop it, or choose another {setting}")
+        self.port = port
+        self.setting = setting
 
 
 class StoreLockedError(BrokerError):

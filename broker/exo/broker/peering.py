@@ -12,9 +12,10 @@ from exo.broker.hello import Hello
 from exo.streams.ids import BootId, NodeId
 
 DEFAULT_PORT: Final = 52414
+NOBODY: Final = NodeId("")
 
 Source = Literal["bootstrap", "zeroconf", "member", "remembered", "greeting"]
-"""Who told an address: a person, the LAN, another peer, an earlier run, or the peer itself when it dialled us."""
+"""Who told an address: a person, the LAN, another peer, an earlier run, or the peer itself."""
 
 RefusalCode = Literal[
     "other_cluster", "secret_mismatch", "version_incompatible", "same_node", "duplicate_node", "malformed", "connected"

@@ -1,11 +1,49 @@
-"""The other nodes: found, dialled, proven, listened to."""
+"""The other nodes: found, dialled, proven, and listened to. Made and read by `cluster.py`.
 
+Every address that anybody suggests is dialled until a member answers there. Of two nodes that dial each
+other the one with the lower id decides which connection stays, so there is exactly one and both agree.
+What peers say is kept and told; what it means for the cluster is decided in `arbitration.py`.
+"""
+
+import asyncio
+import secrets
+import time
 from collections.abc import Awaitable, Callable
+from typing import Final
 
+import structlog
+from msgspec.structs import replace
+
+from exo.broker.address_book import AddressBook
+from exo.broker.addresses import Address, AddressError, list_own_addresses, parse_address
+from exo.broker.certificates import make_certificate
+from exo.broker.cluster_frames import FrameError, Greeting, Introduction, Refused, Saying, encode_frame
+from exo.broker.cluster_port import ClusterPort
+from exo.broker.cluster_stream import Stream
 from exo.broker.credentials import Credentials
-from exo.broker.hello import Hello
-from exo.broker.peering import LinkSample, Peer, PeersReport, PeersSettings, Source
+from exo.broker.dialing import Dialler
+from exo.broker.discovery import Discovery
+from exo.broker.greeting import Party, RefusedError, refuse
+from exo.broker.hello import HEARTBEAT, Hello, Member
+from exo.broker.link import PATIENCE, Link
+from exo.broker.peer_notes import Notes
+from exo.broker.peer_table import PeerTable
+from exo.broker.peering import NOBODY, LinkSample, Peer, PeersReport, PeersSettings, Source
+from exo.broker.probes import answer
+from exo.broker.remembered import read_remembered, write_remembered
+from exo.broker.survey import measure_addresses
 from exo.streams.ids import NodeId
+
+log = structlog.get_logger(__name__)
+
+ANNOUNCE_DELAY: Final = 0.01
+"""Seconds in which several changes become one Hello."""
+
+MOST_ADDRESSES: Final = 8
+"""Of one member, in a Hello."""
+
+ADDRESSES_AGE: Final = 5.0
+"""Seconds after which this machine's own addresses are listed again."""
 
 
 async def admit_all(hello: Hello) -> None:
@@ -13,11 +51,7 @@ async def admit_all(hello: Hello) -> None:
 
 
 class Peers:
-    """All peers of this node."""
-
-    port: int
-    addresses: tuple[str, ...]
-    """Where our cluster port can be tried; Peers itself fills `addresses` and `members` of every Hello it sends."""
+    """All peers of this node, between `start` and `stop`."""
 
     def __init__(
         self,
@@ -27,34 +61,236 @@ class Peers:
         hello: Callable[[], Hello],
         admit: Callable[[Hello], Awaitable[None]] = admit_all,
     ) -> None:
-        raise NotImplementedError
+        self.settings = settings
+        self._credentials, self._hello, self._admit = credentials, hello, admit
+        self._notes = Notes()
+        self._book = AddressBook()
+        self._certificate = make_certificate(secrets.token_bytes(32), name="exo node")
+        self._table = PeerTable(time.monotonic)
+        self._port = ClusterPort(
+            settings, certificate=self._certificate, party=self._party, serve=self._serve, notes=self._notes
+        )
+        self._dialler = Dialler(
+            self._book,
+            party=self._party,
+            connected=self._table.links.keys,
+            meet=self._meet,
+            notes=self._notes,
+        )
+        self._discovery: Discovery | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._announcement: asyncio.TimerHandle | None = None
+        self._own: tuple[float, tuple[str, ...]] = (0.0, ())
+
+    # Life.
+
+    @property
+    def port(self) -> int:
+        """Where the cluster port listens; 0 before `start`."""
+        return self._port.port
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where our cluster port can be tried; part of every Hello, as are the members."""
+        listed_at, own = self._own
+        if not own or time.monotonic() - listed_at > ADDRESSES_AGE:
+            own = list_own_addresses(self.port, host=self.settings.host)
+            self._own = (time.monotonic(), own)
+        return own
 
     async def start(self) -> None:
-        raise NotImplementedError
+        """Listen, dial and look around; `PortBusyError` when a chosen port is taken."""
+        await self._port.start()
+        for address in self.settings.bootstrap:
+            self.suggest(address, source="bootstrap")
+        if self.settings.remembered is not None:
+            for address in read_remembered(self.settings.remembered):
+                self.suggest(address, source="remembered")
+        for work, name in ((self._dialler.run(), "dial peers"), (self._beat(), "heartbeat to peers")):
+            self._tasks.append(asyncio.create_task(work, name=name))
+        if self.settings.discovery:
+            self._discovery = Discovery(
+                self.settings, port=self.port, suggest=self._suggest_found, stranger=self._notes.meet_stranger
+            )
+            await self._discovery.start()
 
     async def stop(self) -> None:
-        raise NotImplementedError
-
-    def reached(self) -> dict[NodeId, Peer]:
-        raise NotImplementedError
-
-    def known(self) -> dict[NodeId, Peer]:
-        raise NotImplementedError
-
-    def suggest(self, address: str, *, source: Source) -> None:
-        raise NotImplementedError
-
-    def announce(self) -> None:
-        raise NotImplementedError
-
-    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        raise NotImplementedError
-
-    async def measure(self, node: NodeId) -> list[LinkSample]:
-        raise NotImplementedError
+        """Close everything; safe to call twice."""
+        if self._discovery is not None:
+            await self._discovery.stop()
+        if self._announcement is not None:
+            self._announcement.cancel()
+        self._table.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        await self._port.stop()
 
     async def rekey(self, credentials: Credentials) -> None:
-        raise NotImplementedError
+        """Use another key from now on: everybody has to prove again that they have it."""
+        self._credentials = credentials
+        for link in tuple(self._table.links.values()):
+            link.stream.abort()
+        self._book.hurry()
+        self._dialler.wake()
+
+    # What others read.
+
+    def reached(self) -> dict[NodeId, Peer]:
+        """Give the peers heard within `SILENCE`."""
+        return self._table.reached()
+
+    def known(self) -> dict[NodeId, Peer]:
+        """Give also the peers that are not reached any more."""
+        return self._table.known()
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener()` when a peer came, went, or said something new; gives a function that ends it."""
+        return self._table.on_change(listener)
 
     def report(self) -> PeersReport:
-        raise NotImplementedError
+        """Give everything that happened on the way to other nodes."""
+        return PeersReport(
+            port=self.port,
+            discovery=Discovery.off() if self._discovery is None else self._discovery.state,
+            attempts=self._book.report(),
+            refusals=tuple(self._notes.refusals.values()),
+            strangers=tuple(self._notes.strangers.values()),
+            bad_addresses=tuple(self._notes.bad_addresses.values()),
+            counters=dict(self._notes.counters),
+        )
+
+    # Addresses.
+
+    def suggest(self, address: str, *, source: Source, node: NodeId = NOBODY) -> None:
+        """Have an address dialled until a member answers there; one that cannot be read is reported."""
+        try:
+            parsed = parse_address(address)
+        except AddressError as error:
+            self._notes.reject_address(address, str(error), source=source)
+            return
+        if str(parsed) not in self.addresses and self._book.suggest(parsed, source=source, node=node):
+            self._dialler.wake()
+
+    def _suggest_found(self, address: str, node: NodeId) -> None:
+        self.suggest(address, source="zeroconf", node=node)
+
+    def _suggest_members(self, hello: Hello) -> None:
+        for address in hello.addresses[:MOST_ADDRESSES]:
+            self.suggest(address, source="greeting", node=hello.node)
+        for member in hello.members:
+            if member.node != self.settings.node:
+                for address in member.addresses[:MOST_ADDRESSES]:
+                    self.suggest(address, source="member", node=member.node)
+
+    def _remember(self) -> None:
+        file = self.settings.remembered
+        if file is not None and self._table.links:
+            write_remembered(file, [link.address for link in reversed(self._table.links.values())])
+
+    # Connections.
+
+    def _party(self) -> Party:
+        fingerprint = self._certificate.fingerprint
+        return Party(settings=self.settings, credentials=self._credentials, port=self.port, fingerprint=fingerprint)
+
+    async def _serve(self, stream: Stream, greeting: Greeting) -> None:
+        """Serve a member that dialled us."""
+        match greeting.purpose:
+            case "peer":
+                address = Address(stream.remote, greeting.port)
+                self.suggest(str(address), source="greeting", node=greeting.node)
+                await self._meet(stream, greeting, address)
+            case "measure":
+                await answer(stream)
+            case other:
+                raise await refuse(stream, "malformed", f"no such purpose: {other}", greeting=greeting)
+
+    async def _meet(self, stream: Stream, greeting: Greeting, address: Address) -> None:
+        """Own a proven connection until it ends."""
+        link = Link(
+            stream,
+            greeting,
+            address=str(address),
+            admit=self._admit,
+            say=self._encode_hello,
+            on_hello=self._hear,
+            on_unknown=self._skip,
+        )
+        we_decide = self.settings.node < greeting.node
+        introduction = None if we_decide else await _await_introduction(stream, greeting)
+        verdict = self._table.claim(link, we_decide=we_decide)
+        if verdict is not None:
+            raise await refuse(stream, *verdict, greeting=greeting)
+        try:
+            await stream.send(Introduction(self._make_hello()))
+            await link.run(introduction)
+        except (OSError, EOFError) as error:
+            log.debug("a connection to a peer ended", name=greeting.name, node=greeting.node, reason=str(error))
+        finally:
+            if self._table.drop(link):
+                self._book.hurry(greeting.node)
+                self._dialler.wake()
+                self.announce()
+
+    def _hear(self, link: Link, hello: Hello) -> None:
+        is_new = link.hello is None
+        self._table.hear(link, hello)
+        self._suggest_members(hello)
+        if is_new:
+            self._remember()
+            self.announce()
+
+    def _skip(self, link: Link, kind: str) -> None:
+        self._notes.count("unknown_frames", kind_of_frame=kind, name=link.greeting.name, version=link.greeting.version)
+
+    # Hellos.
+
+    def announce(self) -> None:
+        """Send our Hello to everybody now."""
+        if self._announcement is None:
+            self._announcement = asyncio.get_running_loop().call_later(ANNOUNCE_DELAY, self._say_to_all)
+
+    def _say_to_all(self) -> None:
+        self._announcement = None
+        frame = self._encode_hello()
+        for link in self._table.links.values():
+            link.say(frame)
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                self._table.tick()
+                self._say_to_all()
+            except Exception:
+                log.exception("a heartbeat to peers failed")
+            await asyncio.sleep(HEARTBEAT)
+
+    def _encode_hello(self) -> bytes:
+        return encode_frame(Saying(self._make_hello()))
+
+    def _make_hello(self) -> Hello:
+        members = tuple(
+            Member(node, tuple(dict.fromkeys((peer.address, *peer.hello.addresses)))[:MOST_ADDRESSES])
+            for node, peer in self._table.reached().items()
+        )
+        return replace(self._hello(), addresses=self.addresses[:MOST_ADDRESSES], members=members)
+
+    async def measure(self, node: NodeId) -> list[LinkSample]:
+        """Give latency and bandwidth of each address of a peer that answers; none when the peer is not known."""
+        peer = self.known().get(node)
+        return [] if peer is None else await measure_addresses(self._dialler, peer)
+
+
+async def _await_introduction(stream: Stream, greeting: Greeting) -> Hello:
+    """Wait for the other end's decision whether this connection stays."""
+    async with asyncio.timeout(PATIENCE):
+        frame = await stream.read()
+    match frame:
+        case Introduction(hello):
+            return hello
+        case Refused(code, reason):
+            raise RefusedError(code, reason, by_us=False, greeting=greeting)
+        case _:
+            raise FrameError(f"expected an introduction, got {type(frame).__name__}")

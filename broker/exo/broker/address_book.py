@@ -1,0 +1,139 @@
+"""Which addresses there are to dial, and when: every one that was suggested, with what became of it.
+
+Pure: the time comes in. Used by `peers.py`. An address of a node that is connected rests; all others
+are tried again with exponential backoff and full jitter, for ever, so that a cluster heals by itself.
+"""
+
+import random
+from collections.abc import Callable, Collection
+from typing import Final
+
+import msgspec
+
+from exo.broker.addresses import Address
+from exo.broker.peering import NOBODY, Attempt, Source
+from exo.streams.ids import NodeId
+
+FIRST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 10.0
+LEAST_PAUSE: Final = 0.05
+RARE_PAUSE: Final = 60.0
+"""For an address that is our own, and for one that failed `MANY_FAILURES` times in a row and nobody asked for."""
+
+MANY_FAILURES: Final = 100
+MOST_ENTRIES: Final = 256
+MOST_AT_ONCE: Final = 32
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """One address. `next_at` is monotonic, `tried_at` Unix ms."""
+
+    address: Address
+    sources: set[Source]
+    node: NodeId = NOBODY
+    outcome: str = "untried"
+    detail: str = ""
+    failures: int = 0
+    tried_at: int = 0
+    next_at: float = 0.0
+    busy: bool = False
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether a person named it."""
+        return "bootstrap" in self.sources
+
+
+class AddressBook:
+    """All addresses. `draw(limit)` gives a random number from 0 to `limit`."""
+
+    def __init__(self, *, draw: Callable[[float], float] = lambda limit: random.uniform(0, limit)) -> None:  # noqa: S311 - jitter
+        self._entries: dict[Address, Entry] = {}
+        self._draw = draw
+
+    def suggest(self, address: Address, *, source: Source, node: NodeId = NOBODY) -> bool:
+        """Add an address, or learn more about it; tells whether it is new."""
+        entry = self._entries.get(address)
+        if entry is None:
+            if len(self._entries) >= MOST_ENTRIES and not self._forget_one():
+                return False
+            self._entries[address] = Entry(address=address, sources={source}, node=node)
+            return True
+        entry.sources.add(source)
+        # Who answered there is worth more than who is said to be there, a peer itself more than others.
+        if not entry.node or (source == "greeting" and entry.outcome != "connected"):
+            entry.node = node
+        return False
+
+    def _forget_one(self) -> bool:
+        spare = [entry for entry in self._entries.values() if entry.failures and not entry.is_asked_for]
+        if not spare:
+            return False
+        del self._entries[max(spare, key=lambda entry: entry.failures).address]
+        return True
+
+    def take_due(self, now: float, *, connected: Collection[NodeId]) -> list[Address]:
+        """Give what is to be dialled now; each must come back by `meet` or `fail`, then `rest`."""
+        room = MOST_AT_ONCE - sum(entry.busy and entry.node not in connected for entry in self._entries.values())
+        due = [entry for entry in self._list_waiting(connected) if entry.next_at <= now]
+        taken = sorted(due, key=lambda entry: entry.next_at)[: max(room, 0)]
+        for entry in taken:
+            entry.busy = True
+        return [entry.address for entry in taken]
+
+    def find_next(self, *, connected: Collection[NodeId]) -> float | None:
+        """Give when the next address is due; None when all rest."""
+        return min((entry.next_at for entry in self._list_waiting(connected)), default=None)
+
+    def _list_waiting(self, connected: Collection[NodeId]) -> list[Entry]:
+        return [entry for entry in self._entries.values() if not entry.busy and entry.node not in connected]
+
+    def meet(self, address: Address, *, node: NodeId, at: int) -> None:
+        """Note that a member answered there."""
+        entry = self._entries[address]
+        entry.node, entry.outcome, entry.detail, entry.failures, entry.tried_at = node, "connected", "", 0, at
+
+    def fail(self, address: Address, outcome: str, detail: str, *, at: int) -> bool:
+        """Note why nobody was met there; tells whether that is news."""
+        entry = self._entries[address]
+        is_news = entry.outcome != outcome
+        entry.outcome, entry.detail, entry.tried_at = outcome, detail, at
+        entry.failures += 1
+        return is_news
+
+    def rest(self, address: Address, *, now: float) -> None:
+        """Let an address wait for its next turn."""
+        entry = self._entries[address]
+        entry.busy = False
+        entry.next_at = now + self._choose_pause(entry)
+
+    def _choose_pause(self, entry: Entry) -> float:
+        if entry.outcome == "same_node" or (entry.failures > MANY_FAILURES and not entry.is_asked_for):
+            return RARE_PAUSE
+        limit = min(FIRST_PAUSE * 2 ** min(entry.failures, 10), LONGEST_PAUSE)
+        return max(self._draw(limit), LEAST_PAUSE)
+
+    def hurry(self, node: NodeId | None = None) -> None:
+        """Let the addresses of a node, or all, be dialled at once."""
+        for entry in self._entries.values():
+            if node is None or entry.node == node:
+                entry.failures, entry.next_at = 0, 0.0
+
+    def find(self, node: NodeId) -> list[str]:
+        """Give the addresses where this node answered."""
+        return [str(one.address) for one in self._entries.values() if one.node == node and one.outcome == "connected"]
+
+    def report(self) -> tuple[Attempt, ...]:
+        """Give all entries in the order they came in."""
+        return tuple(
+            Attempt(
+                address=str(entry.address),
+                sources=tuple(sorted(entry.sources)),
+                outcome=entry.outcome,
+                detail=entry.detail,
+                node=entry.node,
+                failures=entry.failures,
+                tried_at=entry.tried_at,
+            )
+            for entry in self._entries.values()
+        )

@@ -1,0 +1,121 @@
+"""One proven connection to a peer: reads its frames until it ends, sends it our Hello.
+
+Owned by `peers.py`. An Introduction comes first and is only for `admit`; the peer's Hello follows once
+it has admitted us in turn.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from exo.broker.cluster_frames import (
+    FrameError,
+    Greeting,
+    Introduction,
+    Ping,
+    Pong,
+    Refused,
+    Saying,
+    Unknown,
+    decode_frame,
+    encode_frame,
+)
+from exo.broker.cluster_stream import Stream
+from exo.broker.greeting import RefusedError
+from exo.broker.hello import SILENCE, Hello
+
+log = structlog.get_logger(__name__)
+
+PATIENCE: Final = 10.0
+"""Seconds until the first Hello: the peer may have to make a place for us first."""
+
+
+class Link:
+    """A connection that stands. `on_hello` is called for each Hello that says something new."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        greeting: Greeting,
+        *,
+        address: str,
+        admit: Callable[[Hello], Awaitable[None]],
+        say: Callable[[], bytes],
+        on_hello: Callable[["Link", Hello], None],
+        on_unknown: Callable[["Link", str], None],
+    ) -> None:
+        self.stream = stream
+        self.greeting = greeting
+        self.address = address
+        self.heard_at = time.monotonic()
+        self.hello: Hello | None = None
+        self._admit, self._say = admit, say
+        self._on_hello, self._on_unknown = on_hello, on_unknown
+        self._admission: asyncio.Task[None] | None = None
+        self._is_admitted = False
+        self._last_hello = b""
+
+    def is_silent(self, now: float, *, listening_since: float) -> bool:
+        """Tell whether nothing came for too long, of the time in which we could have heard it."""
+        patience = SILENCE if self.hello is not None else PATIENCE
+        return now - max(self.heard_at, listening_since) > patience
+
+    def say(self, frame: bytes) -> None:
+        """Send our encoded Hello, if the peer was admitted; one that does not read misses it."""
+        if self._is_admitted:
+            self.stream.write(frame)
+
+    async def run(self, introduction: Hello | None) -> None:
+        """Read until the connection ends: by `EOFError`, `OSError`, `FrameError` or `RefusedError`."""
+        try:
+            if introduction is not None:
+                self._receive(Introduction(introduction))
+            while True:
+                body = await self.stream.read_body()
+                self.heard_at = time.monotonic()
+                # At rest every Hello has the bytes of the one before.
+                if body != self._last_hello:
+                    frame = decode_frame(body)
+                    self._receive(frame)
+                    if isinstance(frame, Saying):
+                        self._last_hello = body
+        finally:
+            if self._admission is not None:
+                self._admission.cancel()
+
+    def _receive(self, frame: object) -> None:
+        match frame:
+            case Saying(hello):
+                self._check(hello)
+                self.hello = hello
+                self._on_hello(self, hello)
+            case Introduction(hello):
+                self._check(hello)
+                if self._admission is None:
+                    self._admission = asyncio.create_task(self._prepare(hello), name="admit a peer")
+            case Ping(number):
+                self.stream.write(encode_frame(Pong(number)))
+            case Unknown(kind):
+                self._on_unknown(self, kind)
+            case Refused(code, reason):
+                raise RefusedError(code, reason, by_us=False, greeting=self.greeting)
+            case _:
+                raise FrameError(f"{type(frame).__name__} has no place here")
+
+    def _check(self, hello: Hello) -> None:
+        if (hello.node, hello.boot) != (self.greeting.node, self.greeting.boot):
+            raise FrameError("the Hello is of another node than the greeting")
+
+    async def _prepare(self, hello: Hello) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._admit(hello)
+        except Exception:
+            log.exception("admitting a peer failed", name=hello.name, node=hello.node)
+            self.stream.abort()
+            return
+        self._is_admitted = True
+        self.say(self._say())
