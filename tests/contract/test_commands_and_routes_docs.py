@@ -5,6 +5,7 @@ from typing import Any
 
 from typer.main import get_command
 
+from exo.gateway.api_keys import NEEDS, SCOPES
 from exo.gateway.routes.table import HANDLERS
 from exo.gateway.routes.unbuilt import UNBUILT, UNBUILT_HANDLERS
 from exo.ops import errors
@@ -79,15 +80,16 @@ def test_every_exit_code_is_documented() -> None:
     assert [row[0] for row in read_rows("cli.md", "Exit codes")] == [code(str(one)) for one in codes]
 
 
-def list_routes() -> list[tuple[str, str, str]]:
-    """(methods, path, summary) of every route that is built, in the order of the table."""
-    rows: list[tuple[str, str, str]] = []
+def list_routes() -> list[tuple[str, str, str, str]]:
+    """(methods, path, summary, scopes) of every route that is built, in the order of the table."""
+    rows: list[tuple[str, str, str, str]] = []
     for handler in HANDLERS:
         if handler in UNBUILT_HANDLERS or handler.fn.__name__ in _CATCH_ALL:
             continue
         methods = " ".join(sorted(getattr(method, "value", method) for method in handler.http_methods))
         summary = handler.summary or first_sentence(handler.fn.__doc__ or "")
-        rows += [(methods, show_path(path), summary) for path in sorted(handler.paths, key=len, reverse=True)]
+        scopes = " ".join(scope for scope in SCOPES if scope in handler.opt[NEEDS])
+        rows += [(methods, show_path(path), summary, scopes) for path in sorted(handler.paths, key=len, reverse=True)]
     return rows
 
 
@@ -98,7 +100,7 @@ def show_path(path: str) -> str:
 def test_every_route_is_documented() -> None:
     routes = list_routes()
     assert len(routes) > 25
-    expected = [(code(methods), code(path), summary) for methods, path, summary in routes]
+    expected = [(code(methods), code(path), summary, code(scopes)) for methods, path, summary, scopes in routes]
     assert_rows("api.md", "Routes", expected)
 
 

@@ -10,11 +10,14 @@ from contextlib import asynccontextmanager
 from time import time_ns
 from typing import Any
 
+import msgspec
+
 from exo.broker.blobs import Blobs
 from exo.broker.memory import MemoryBus
 from exo.gateway.app import create_app
 from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
 from exo.services.catalog.service import Catalog
+from exo.services.master.decide import Circumstances, decide
 from exo.services.projection import Projection
 from exo.services.telemetry.gauges import Reading
 from exo.streams import commands as c
@@ -89,6 +92,13 @@ def instance_of(model: ModelId, *, identifier: str = "instance-1") -> Instance:
     )
 
 
+class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A report as a cluster gives one: the gateway passes on whatever struct it is."""
+
+    hub: NodeId
+    why: str
+
+
 class FakeCluster:
     """Knows `org/model` and `org/other`; the models in `running` are placed and ready from the start."""
 
@@ -111,6 +121,9 @@ class FakeCluster:
         self._placing: list[asyncio.Task[None]] = []
 
     # The ports that services fulfil.
+
+    def report(self) -> ClusterReport:
+        return ClusterReport(hub=NODE, why="it was the first one here")
 
     def samples(self) -> list[Reading]:
         gauge = MemoryGauge(total=16_000_000, available=8_000_000)
@@ -191,6 +204,8 @@ class FakeCluster:
                 await self.record(e.ModelCardAdded(card=card), cause=cause)
             case c.DeleteModelCard(model=model):
                 await self.record(e.ModelCardDeleted(model=model), cause=cause)
+            case c.AddApiKey() | c.RevokeApiKey() | c.DrainNode():
+                await self.record(decide(command, Circumstances(self.states.state, {}, self.catalog, 0)), cause=cause)
 
     async def _assign(self, command: c.SubmitTask, instance: Instance) -> None:
         record = TaskRecord(
@@ -202,6 +217,7 @@ class FakeCluster:
             boot=BOOT,
             gateway=command.gateway,
             gateway_boot=command.gateway_boot,
+            key=command.key,
             on_disconnect=command.on_disconnect,
         )
         await self.record(e.TaskAssigned(task=record), cause=command.command_id)
@@ -261,6 +277,6 @@ class FakeCluster:
 
     def app(self, **settings: Any) -> Any:
         """Give an app in front of this cluster."""
-        ports = GatewayPorts(states=self.states, gauges=self, placer=self, catalog=self.catalog)
+        ports = GatewayPorts(states=self.states, gauges=self, placer=self, catalog=self.catalog, cluster=self)
         node = NodeIdentity(id=NODE, boot=BOOT, name="test", version="0.0.1")
         return create_app(self.gateway_bus, ports, node=node, settings=GatewaySettings(**settings))

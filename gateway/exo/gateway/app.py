@@ -14,6 +14,7 @@ from litestar.exceptions import HTTPException, InternalServerException, Validati
 from litestar.response import Response
 
 from exo.broker.bus import Bus
+from exo.gateway.api_keys import KeyRing, admission_guard
 from exo.gateway.dialects.registry import render_error_for
 from exo.gateway.edge import Edge
 from exo.gateway.errors import ClientGoneError, GatewayError, from_exception, headers_of
@@ -36,6 +37,7 @@ def create_app(bus: Bus, ports: GatewayPorts, *, node: NodeIdentity, settings: G
     gateway = Gateway(bus, ports, node=node, settings=settings or GatewaySettings())
     app = Litestar(
         route_handlers=list(HANDLERS),
+        guards=[admission_guard(KeyRing(lambda: gateway.state), keys_required=gateway.settings.access.keys_required)],
         dependencies={"gateway": Provide(_always(gateway), sync_to_thread=False)},
         exception_handlers={Exception: render_failure},
         lifespan=[_lifespan(gateway)],

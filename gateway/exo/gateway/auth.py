@@ -2,7 +2,7 @@
 
 They keep web pages that a user happens to visit from driving the cluster: a page elsewhere is told
 apart by its Origin, a name that was re-bound to this machine by its Host. API keys come on top of
-this with `--host`; they are not part of this module.
+this with `--host`: `api_keys.py`.
 """
 
 import ipaddress
@@ -22,6 +22,8 @@ class AccessPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
+    keys_required: bool = False
+    """Whether whoever does not ask from this machine needs an API key."""
 
 
 def check_access(policy: AccessPolicy, *, host: str, origin: str) -> None:

@@ -37,6 +37,7 @@ class Gateway:
         self.gauges = ports.gauges
         self.placer = ports.placer
         self.catalog = ports.catalog
+        self.cluster = ports.cluster
         self.node = node
         self.settings = settings
         self.metrics = Metrics()

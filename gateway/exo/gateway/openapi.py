@@ -6,14 +6,17 @@ Served at `/openapi.json` and `/schema`; `/docs` renders it without loading anyt
 from typing import Any, Final
 
 import msgspec
-from litestar import Request
+from litestar import Request, Router
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
+from exo.gateway.api_keys import NEEDS
 from exo.gateway.dialects.openai_chat.types import ChatRequest
 from exo.gateway.errors import ErrorBody
+from exo.gateway.routes.cluster import ClusterView
 from exo.gateway.routes.imports import AddBody, ImportBody
 from exo.gateway.routes.instances import Acknowledgement, CreateBody, PlaceBody
+from exo.gateway.routes.keys import NewKeyBody
 from exo.gateway.wire.instances import WireInstance
 from exo.streams.state import State
 
@@ -23,6 +26,7 @@ REQUESTS: Final[dict[tuple[str, str], Any]] = {
     ("/place_instance", "post"): PlaceBody,
     ("/models/add", "post"): AddBody,
     ("/models/import", "post"): ImportBody,
+    ("/v1/keys", "post"): NewKeyBody,
 }
 """Bodies that routes decode themselves, so that their errors follow the dialect."""
 
@@ -33,6 +37,7 @@ RESPONSES: Final[dict[tuple[str, str], Any]] = {
     ("/instance/placement", "get"): dict[str, WireInstance],
     ("/instance", "post"): Acknowledgement,
     ("/place_instance", "post"): Acknowledgement,
+    ("/v1/cluster", "get"): ClusterView,
 }
 """Answers that routes encode themselves."""
 
@@ -52,7 +57,7 @@ def openapi_config(version: str) -> OpenAPIConfig:
         version=version,
         description="Chat completions over the models of this cluster, and the management of the cluster itself.",
         use_handler_docstrings=True,
-        path="/schema",
+        openapi_router=Router("/schema", route_handlers=[], opt={NEEDS: frozenset()}, include_in_schema=False),
         render_plugins=[_Renderer(path="/")],
     )
 

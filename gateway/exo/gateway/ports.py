@@ -6,6 +6,8 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from exo.streams.events import Recorded
 from exo.streams.ids import CommandId, ModelId, NodeId
 from exo.streams.models import ModelCard
@@ -34,6 +36,14 @@ class StateSource(Protocol):
 
     async def caught_up(self, *, timeout: float | None = None) -> State:
         """Wait until the log as it stood at the start is folded; `TimeoutError` after `timeout` seconds."""
+        ...
+
+
+class ClusterSource(Protocol):
+    """How this node stands with the others: who is hub and why, whom it reaches, what is wrong."""
+
+    def report(self) -> msgspec.Struct:
+        """Give what a person should see of it now; quick, and never raises."""
         ...
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from exo.gateway.auth import AccessPolicy
-from exo.gateway.ports import Catalog, GaugeSource, Placer, StateSource
+from exo.gateway.ports import Catalog, ClusterSource, GaugeSource, Placer, StateSource
 from exo.streams.ids import BootId, NodeId
 from exo.streams.layout import MIB
 
@@ -54,3 +54,5 @@ class GatewayPorts(msgspec.Struct, frozen=True, kw_only=True):
     gauges: GaugeSource[Any]
     placer: Placer
     catalog: Catalog
+    cluster: ClusterSource | None = None
+    """None on a node that knows of no others."""

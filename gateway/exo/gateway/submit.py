@@ -22,7 +22,7 @@ from exo.gateway.request_store import PreparedRequest, RequestStore
 from exo.gateway.settings import GatewaySettings, NodeIdentity
 from exo.streams.codes import Code
 from exo.streams.commands import CancelTask, PlaceInstance, SubmitTask
-from exo.streams.ids import InstanceId, ModelId, TaskId, new_command_id, new_instance_id, new_task_id
+from exo.streams.ids import InstanceId, KeyId, ModelId, TaskId, new_command_id, new_instance_id, new_task_id
 from exo.streams.requests import Dialect, GenerationRequest, ResumeRecord, StoredRequest
 from exo.streams.tasks import OnDisconnect
 
@@ -64,6 +64,7 @@ class Submitter:
         stream: bool,
         options: dict[str, Any],
         on_disconnect: OnDisconnect,
+        key: KeyId,
     ) -> tuple[Relay, StoredRequest]:
         """Store, subscribe, ask the master; once an instance has the task, gives the open relay.
 
@@ -71,7 +72,7 @@ class Submitter:
         """
         model = await self._require_running(request.model)
         task = new_task_id()
-        resume = ResumeRecord(dialect=dialect, created=int(time()), stream=stream, options=options)
+        resume = ResumeRecord(dialect=dialect, created=int(time()), stream=stream, options=options, key=key)
         prepared = self._requests.prepare(StoredRequest(task=task, request=request, resume=resume))
         relay = await self._hub.open(task, cancels=on_disconnect == "cancel")
         command = SubmitTask(
@@ -82,6 +83,7 @@ class Submitter:
             size=len(prepared.body),
             gateway=self._node.id,
             gateway_boot=self._node.boot,
+            key=key,
             deadline=self._find_deadline(),
             on_disconnect=on_disconnect,
         )

@@ -7,6 +7,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from exo.gateway.answers import AnswerResponse
+from exo.gateway.api_keys import caller_of
 from exo.gateway.bodies import invalid
 from exo.gateway.dialects.openai_chat.to_request import to_request
 from exo.gateway.dialects.registry import DIALECTS
@@ -27,6 +28,7 @@ async def complete_chat(request: Request[Any, Any, Any], gateway: Here) -> ASGIA
         stream=parsed.stream,
         options=parsed.options,
         on_disconnect=read_on_disconnect(request),
+        key=caller_of(request).key,
     )
     if parsed.stream:
         first = await gateway.courier.await_first(relay, request.receive)

@@ -9,6 +9,7 @@ from litestar.types import ASGIApp
 
 from exo.gateway.gateway import Here
 from exo.gateway.responses import json_response
+from exo.streams.merges import Merge
 
 
 class Onboarding(msgspec.Struct, frozen=True):
@@ -21,6 +22,20 @@ class FeatureFlags(msgspec.Struct, frozen=True):
     """Features that can be switched on; none of them is built yet."""
 
     disaggregation: bool
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """`report` is this node's own view, empty where it knows of no others; `merges` is what all agree on: what ended when two clusters became one."""
+
+    report: dict[str, Any]
+    merges: tuple[Merge, ...]
+
+
+@get("/v1/cluster", summary="How this node stands with the others")
+async def get_cluster(gateway: Here) -> ASGIApp:
+    """Who is hub and why, which nodes are reached or not and why, what is wrong and what to do; and past merges."""
+    report = gateway.cluster.report() if gateway.cluster is not None else {}
+    return json_response({"report": report, "merges": gateway.state.merges})
 
 
 @get("/node_id", summary="The id of this node")

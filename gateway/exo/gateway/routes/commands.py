@@ -1,9 +1,12 @@
 """Receipts of commands, and the command to cancel a request."""
 
+from typing import Any
+
 import msgspec
-from litestar import get, post
+from litestar import Request, get, post
 from litestar.params import FromPath
 
+from exo.gateway.api_keys import caller_of
 from exo.gateway.commands import now_ms
 from exo.gateway.errors import GatewayError
 from exo.gateway.gateway import Here
@@ -48,10 +51,10 @@ async def get_command(gateway: Here, command_id: FromPath[str]) -> CommandReceip
 
 
 @post("/v1/cancel/{request_id:str}", status_code=200, summary="Cancel a request")
-async def cancel_request(gateway: Here, request_id: FromPath[str]) -> Cancelled:
-    """Takes the id of a task, of its command, or of the answer that a client sees."""
+async def cancel_request(request: Request[Any, Any, Any], gateway: Here, request_id: FromPath[str]) -> Cancelled:
+    """Takes the id of a task, of its command, or of the answer that a client sees; with a key, only its own."""
     task = find_running(gateway.state, request_id)
-    if task is None:
+    if task is None or not caller_of(request).owns(gateway.state.tasks[task].key):
         raise GatewayError(Code.TASK_NOT_FOUND, "Command not found or already completed")
     command = CancelTask(command_id=new_command_id(), issued_at=now_ms(), task=task)
     await gateway.commander.execute(command)

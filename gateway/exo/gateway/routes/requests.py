@@ -8,6 +8,7 @@ from litestar.types import ASGIApp
 
 from exo.broker.errors import BrokerError
 from exo.gateway.answers import AnswerResponse
+from exo.gateway.api_keys import caller_of
 from exo.gateway.dialects.registry import DIALECTS
 from exo.gateway.errors import GatewayError
 from exo.gateway.gateway import Gateway, Here
@@ -34,6 +35,9 @@ async def resume_stream(
     if ended is not None and ended.code == Code.NODE_RESTARTED:
         raise GatewayError(ended.code, ended.message, status=410)
     stored = await _read_stored(gateway, task, ended, request_id)
+    if stored.resume.key != caller_of(request).key:
+        # Told apart from an unknown one it would say that somebody else's request exists.
+        raise _unknown(request_id)
     relay = await gateway.hub.open(task, cancels=False, resumed=True)
     await gateway.hub.repair(relay)
     if relay.assembly.next_index == 0 and (task not in gateway.state.tasks or relay.assembly.has_gap):
