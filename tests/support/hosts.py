@@ -8,8 +8,8 @@ reason. Every namespace hangs on a process that ends it when the test ends, howe
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -112,6 +112,12 @@ class Host:
     def open_way(self, port: int, *, host: str = "127.0.0.1") -> str:
         """Give an address on the test's own loopback that leads to `host:port` in here, past all cables."""
         return self._lines.enter_context(Proxy(f"{host}:{port}", enter=self.namespace.enter)).address
+
+    @contextmanager
+    def open_listener(self, port: int) -> Generator[None]:
+        """Let a program here listen on a port of all interfaces."""
+        with Proxy("127.0.0.1:1", listen=f"0.0.0.0:{port}", listen_in=self.namespace.enter):
+            yield
 
     def unplug(self) -> None:
         """Pull the cable: the card loses its carrier."""
