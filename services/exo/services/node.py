@@ -16,6 +16,9 @@ from exo.services.catalog.service import Catalog, load_catalog
 from exo.services.clock import Clock, SystemClock
 from exo.services.downloads.service import Models
 from exo.services.journal import Journal
+from exo.services.links.prober import LinkProber
+from exo.services.links.service import Links
+from exo.services.links.thunderbolt import ThunderboltWatch
 from exo.services.master.election import Election
 from exo.services.master.reign import Reign
 from exo.services.master.service import Master
@@ -53,8 +56,12 @@ class NodeServices:
         *,
         clock: Clock | None = None,
         extra_processes: Callable[[], Iterable[int]] = tuple,
+        prober: LinkProber | None = None,
     ) -> None:
-        """`extra_processes` gives the ids of further processes of this node (nats-server), for its memory gauge."""
+        """`extra_processes` gives the ids of further processes of this node (nats-server), for its memory gauge.
+
+        `prober` measures the way to other nodes; without one there are none.
+        """
         clock = clock or SystemClock()
         node, boot = settings.node, settings.boot
         self._bus = bus
@@ -101,6 +108,18 @@ class NodeServices:
             memory_budget=settings.memory_budget,
             macmon=settings.macmon,
         )
+        self._links = (
+            Links(bus, prober=prober, projection=self.projection, journal=self._journal, node=node, clock=clock)
+            if prober is not None
+            else None
+        )
+        self._thunderbolt = ThunderboltWatch(
+            node=node,
+            journal=self._journal,
+            known=lambda: self.projection.state.thunderbolt.get(node),
+            board=self._telemetry.board,
+            clock=clock,
+        )
         self._snapshots = Snapshots(bus, projection=self.projection)
         self._election = Election(bus, node=node, boot=boot, rule=self._rule)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -121,6 +140,9 @@ class NodeServices:
         await self.projection.wait(self._has_joined, timeout=START_TIMEOUT)
         self._launch("membership", self._membership.run)
         self._launch("telemetry", self._telemetry.run)
+        self._launch("thunderbolt", self._thunderbolt.run)
+        if self._links is not None:
+            self._launch("links", self._links.run)
         self._launch("models", self.models.run)
         if self._settings.worker:
             self._launch("worker", self.worker.run)
@@ -130,7 +152,7 @@ class NodeServices:
 
     async def stop(self, *, grace: float = STOP_GRACE) -> None:
         """Take the node down in good order; requests may run for `grace` more seconds."""
-        await self._end("telemetry", "models")
+        await self._end("telemetry", "thunderbolt", "links", "models")
         await self._step("runners", self.worker.stop(grace=grace))
         await self._end("worker", "membership")
         await self._step("farewell", self._leave())
