@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bench.target import Result
 from exo.broker.bus import Bus
+from exo.broker.credentials import Credentials
 from exo.broker.hub import Hub, HubSettings
 from exo.services.projection import Projection
 from exo.services.snapshots.store import save_snapshot
@@ -33,7 +34,7 @@ def rejection(number: int) -> Envelope:
 
 async def measure_replay(directory: Path) -> list[Result]:
     """Fill a log, then fold it from the beginning and from a snapshot near its end."""
-    async with Hub(HubSettings(directory=directory, name="bench")) as hub:
+    async with Hub(HubSettings(directory=directory, name="bench"), credentials=Credentials("bench")) as hub:
         await _fill(hub.bus)
         cold, projection = await _fold(hub.bus)
         await save_snapshot(hub.bus, projection.state)

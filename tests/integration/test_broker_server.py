@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,25 +13,26 @@ from pathlib import Path
 import pytest
 
 from exo.broker.config import ServerSettings
-from exo.broker.context import read_address, write_cli_context
+from exo.broker.credentials import Credentials
 from exo.broker.errors import BusUnavailableError, PermissionDeniedError, ServerStartError, StoreLockedError
 from exo.broker.hub import Hub, HubSettings
-from exo.broker.identity import load_identity
 from exo.broker.monitor import Monitor, tap
 from exo.broker.nats_bus import NatsBus
 from exo.broker.policy import ConnectionSettings
 from exo.broker.server import NatsServer
 from exo.broker.store import read_command_line
-from support.nats import another_bus, kill, running_hub, wait_connection, wait_until
+from support.nats import CREDENTIALS, another_bus, kill, running_hub, wait_connection, wait_until
 
 # Runs a hub until it is killed; prints the server's pid.
 NODE = """
 import asyncio, sys
 from pathlib import Path
+from exo.broker.credentials import Credentials
 from exo.broker.hub import Hub, HubSettings
 
 async def main():
-    async with Hub(HubSettings(directory=Path(sys.argv[1]), name="node")) as hub:
+    settings = HubSettings(directory=Path(sys.argv[1]), name="node")
+    async with Hub(settings, credentials=Credentials("test")) as hub:
         print(hub.server.pid, flush=True)
         await asyncio.Event().wait()
 
@@ -157,14 +159,15 @@ async def test_a_stop_right_behind_the_death_of_the_shim_leaves_no_server(tmp_pa
 async def test_a_second_hub_on_one_store_is_refused(tmp_path: Path) -> None:
     async with running_hub(tmp_path) as hub:
         with pytest.raises(StoreLockedError, match=f"process {os.getpid()}"):
-            await Hub(hub.settings).start()
+            await Hub(hub.settings, credentials=CREDENTIALS).start()
         await hub.bus.append("exo.events.node.n1.joined", b"x")
 
 
 async def test_a_taken_port_is_told_with_the_servers_own_words(tmp_path: Path) -> None:
     async with running_hub(tmp_path) as hub:
         port = int(hub.server.url.rpartition(":")[2])
-        other = Hub(HubSettings(directory=tmp_path / "other", name="other", port=port))
+        settings = HubSettings(directory=tmp_path / "other", name="other", port=port)
+        other = Hub(settings, credentials=CREDENTIALS)
         with pytest.raises(ServerStartError, match="address already in use"):
             await other.start()
         # Nothing is left behind: the lock is free again.
@@ -174,7 +177,7 @@ async def test_a_taken_port_is_told_with_the_servers_own_words(tmp_path: Path) -
 
 async def test_only_the_holder_of_the_key_gets_in(tmp_path: Path) -> None:
     async with running_hub(tmp_path) as hub:
-        for seed in ("", "no key at all", load_identity(tmp_path / "stranger").read_seed()):
+        for seed in ("", "no key at all", Credentials("others").seed("hub")):
             settings = ConnectionSettings(url=hub.server.url, name="stranger", seed=seed)
             with pytest.raises(PermissionDeniedError):
                 await NatsBus(settings).open()
@@ -198,21 +201,6 @@ async def test_the_log_may_begin_where_another_hub_stopped(tmp_path: Path) -> No
         await messages.aclose()
 
 
-async def test_other_processes_find_the_broker(tmp_path: Path) -> None:
-    async with running_hub(tmp_path) as hub:
-        address = read_address(tmp_path / "nats")
-        assert address is not None
-        assert (address.url, address.pid) == (hub.server.url, hub.server.pid)
-        seed = Path(address.seed_file).read_text().strip()
-        async with NatsBus(ConnectionSettings(url=address.url, name="cli", seed=seed)) as bus:
-            await bus.flush()
-        context = tmp_path / "config" / "nats" / "context" / "exo.json"
-        write_cli_context(context, address)
-        assert address.seed_file in context.read_text()
-        assert seed not in context.read_text()
-    assert read_address(tmp_path / "nats") is None
-
-
 async def test_the_monitor_reads_what_the_server_says(tmp_path: Path) -> None:
     async with running_hub(tmp_path) as hub:
         monitor = Monitor(hub.server.monitor_url)
@@ -220,7 +208,7 @@ async def test_the_monitor_reads_what_the_server_says(tmp_path: Path) -> None:
         report = await monitor.server()
         assert (report.server_name, report.version) == ("test", hub.server.binary.version)
         (client,) = (await monitor.clients()).connections
-        assert client.name == "test"
+        assert client.name == "hub"
         jetstream = await monitor.jetstream()
         assert jetstream.streams == len(await hub.bus.stream_infos())
         assert jetstream.messages == 1
@@ -247,14 +235,35 @@ async def test_looking_on_leaves_nothing_behind(tmp_path: Path) -> None:
         assert (await monitor.server()).subscriptions == before
 
 
-async def test_a_stopped_server_is_noticed_and_found_again(tmp_path: Path) -> None:
-    """As after a sleeping lid: the process is there but does not answer."""
+async def test_a_hung_server_is_killed_and_comes_back_in_place(tmp_path: Path) -> None:
+    """As after SIGSTOP: the process is there, its port is open, and it does not answer."""
+    async with running_hub(tmp_path) as hub:
+        url, pid = hub.server.url, hub.server.pid
+        await hub.bus.append("exo.events.node.n1.joined", b"kept")
+        os.kill(pid, signal.SIGSTOP)
+        await wait_until(lambda: hub.server.restarts == 1 and hub.server.ready, what="another server")
+        await wait_connection(hub.bus, connected=True)
+        assert hub.server.url == url
+        assert hub.server.pid != pid
+        assert [m.payload for m in await hub.bus.read("EXO_EVENTS", ">")] == [b"kept"]
+
+
+async def test_a_hung_server_does_not_keep_a_node_from_stopping(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
     async with running_hub(tmp_path) as hub:
         pid = hub.server.pid
         os.kill(pid, signal.SIGSTOP)
-        try:
-            await wait_connection(hub.bus, connected=False)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        await wait_connection(hub.bus, connected=True)
-        await hub.bus.append("exo.events.node.n1.joined", b"x")
+        started = loop.time()
+    assert not is_server(pid)
+    assert loop.time() - started < 10
+
+
+async def test_a_removed_store_is_noticed(tmp_path: Path) -> None:
+    lost: list[bool] = []
+    settings = HubSettings(directory=tmp_path / "nats", name="test")
+    async with Hub(settings, credentials=CREDENTIALS, on_store_lost=lambda: lost.append(True)) as hub:
+        shutil.rmtree(hub.server.settings.store)
+        started = asyncio.get_running_loop().time()
+        await wait_until(lambda: bool(lost), what="the loss is noticed")
+        assert asyncio.get_running_loop().time() - started < 5
+    assert lost == [True]

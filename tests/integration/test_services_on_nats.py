@@ -16,13 +16,14 @@ from exo.streams.chunks import Done, Failed
 from exo.streams.events import TaskCancelled
 from exo.streams.ids import BootId, NodeId, TaskId
 from exo.streams.layout import EVENTS
+from support.nats import CREDENTIALS
 from support.services import Cluster, eventually, scripted
 
 SLOW = {"tokens_per_second": 200.0}
 
 
 def hub_at(directory: Path) -> Hub:
-    return Hub(HubSettings(directory=directory / "nats", name="test"))
+    return Hub(HubSettings(directory=directory / "nats", name="test"), credentials=CREDENTIALS)
 
 
 async def test_streams_outlive_a_killed_server(tmp_path: Path) -> None:

@@ -7,24 +7,27 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from exo.broker.credentials import Credentials
 from exo.broker.hub import Hub, HubSettings
 from exo.broker.nats_bus import NatsBus
-from exo.broker.policy import ConnectionSettings
+from exo.broker.permissions import HUB
 
 DEADLINE = 20.0
+CREDENTIALS = Credentials("test")
 
 
 @asynccontextmanager
 async def running_hub(directory: Path, *, first_sequence: int = 1) -> AsyncGenerator[Hub]:
-    """A broker with its bus, as `exo up` starts it."""
-    async with Hub(HubSettings(directory=directory / "nats", name="test", first_sequence=first_sequence)) as hub:
+    """A message server with its admin bus, as the node that is hub runs it."""
+    settings = HubSettings(directory=directory / "nats", name="test", first_sequence=first_sequence)
+    async with Hub(settings, credentials=CREDENTIALS) as hub:
         yield hub
 
 
 @asynccontextmanager
 async def another_bus(hub: Hub, *, name: str = "another", timeout: float = 5.0) -> AsyncGenerator[NatsBus]:
-    """A second connection to the same server."""
-    settings = ConnectionSettings(url=hub.server.url, name=name, seed=hub.identity.read_seed())
+    """A second connection to the same server, in the same role."""
+    settings = hub.connection_settings(HUB, name=name)
     async with NatsBus(settings, timeout=timeout) as bus:
         yield bus
 

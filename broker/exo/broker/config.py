@@ -1,6 +1,7 @@
 """The configuration file of nats-server, as a pure function of settings.
 
-Written by `server.py`. Everything is on loopback: an address beyond it needs TLS and roles first.
+Written by `process.py` at each start and by `server.py` when a node is admitted. The monitoring port is
+always on loopback: it shows every client and subject to whoever asks.
 """
 
 import json
@@ -10,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from exo.broker.certificates import TlsFiles
+from exo.broker.permissions import Permissions
 from exo.streams.layout import BLOBS, BUCKETS, MAX_PAYLOAD, MIB, STREAMS, Storage
 
 LOOPBACK: Final = "127.0.0.1"
@@ -17,18 +20,33 @@ MARGIN: Final = 64 * MIB
 """Room beside exo's own streams, for what a person makes with the `nats` CLI while looking around."""
 
 MAX_PENDING: Final = 64 * MIB
+ANSWER_TIME: Final = "5m"
+"""How long a request may be answered: counting the tokens of a long prompt takes its time."""
+
 LAME_DUCK_GRACE: Final = 1
 LAME_DUCK_DURATION: Final = 30
 """The least that nats-server takes (seconds); it leaves at once when no client is left."""
 
 
+class User(msgspec.Struct, frozen=True):
+    """Somebody who may connect. `permissions` None allows everything."""
+
+    public_key: str
+    permissions: Permissions | None = None
+
+
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs between servers. `port` 0 lets the system pick; `users` are public nkeys, empty lets all in."""
+    """What differs between servers. `port` 0 lets the system pick; empty `users` lets all in.
+
+    With `tls` clients and server prove themselves by that certificate. `host` beyond loopback needs both.
+    """
 
     directory: Path
     name: str
+    host: str = LOOPBACK
     port: int = 0
-    users: tuple[str, ...] = ()
+    users: tuple[User, ...] = ()
+    tls: TlsFiles | None = None
 
     @property
     def store(self) -> Path:
@@ -72,7 +90,7 @@ def write_config(settings: ServerSettings) -> str:
         [
             "# Written by exo at each start; changes are lost.",
             f"server_name: {_quote(clean_name(settings.name))}",
-            f'listen: "{LOOPBACK}:{settings.port or -1}"',
+            f'listen: "{settings.host}:{settings.port or -1}"',
             f'http: "{LOOPBACK}:-1"',
             f"ports_file_dir: {_quote(settings.ports_directory)}",
             f"log_file: {_quote(settings.log_file)}",
@@ -91,6 +109,7 @@ def write_config(settings: ServerSettings) -> str:
             f"  max_file_store: {sum_limits(Storage.FILE) + MARGIN}",
             '  sync_interval: "1s"',
             "}",
+            *_write_tls(settings.tls),
             *_write_users(settings.users),
             "",
         ]
@@ -102,12 +121,40 @@ def clean_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name) or "exo"
 
 
-def _write_users(users: tuple[str, ...]) -> list[str]:
+def _write_tls(files: TlsFiles | None) -> list[str]:
+    if files is None:
+        return []
+    return [
+        "tls {",
+        f"  cert_file: {_quote(files.certificate)}",
+        f"  key_file: {_quote(files.key)}",
+        f"  ca_file: {_quote(files.certificate)}",
+        "  verify: true",
+        # A port scanner learns nothing, not even that this is a nats-server.
+        "  handshake_first: true",
+        "  timeout: 10",
+        "}",
+    ]
+
+
+def _write_users(users: tuple[User, ...]) -> list[str]:
     if not users:
         return []
     # A loaded machine may need more than the default second to answer the nonce.
-    listed = ", ".join(f"{{ nkey: {user} }}" for user in users)
-    return ["authorization {", "  timeout: 10", f"  users: [ {listed} ]", "}"]
+    return ["authorization {", "  timeout: 10", "  users: [", *map(_write_user, users), "  ]", "}"]
+
+
+def _write_user(user: User) -> str:
+    granted = user.permissions
+    if granted is None:
+        return f"    {{ nkey: {user.public_key} }}"
+    rules: dict[str, object] = {
+        "publish": {"allow": granted.publish},
+        "subscribe": {"allow": granted.subscribe},
+    }
+    if granted.answers:
+        rules["allow_responses"] = {"max": 1, "expires": ANSWER_TIME}
+    return f"    {{ nkey: {user.public_key}, permissions: {json.dumps(rules)} }}"
 
 
 def _quote(text: str | Path) -> str:

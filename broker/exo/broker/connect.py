@@ -10,14 +10,14 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, Final
 
-import nkeys
 import structlog
 from nats import errors as nats_errors
 
-from exo.broker.errors import BrokerError, BusUnavailableError, NoResponderError, PermissionDeniedError
+from exo.broker.clients import CLOSE_TIMEOUT, close_client, dial
+from exo.broker.errors import BrokerError, BusUnavailableError, NoResponderError
 from exo.broker.feeds import Feed
 from exo.broker.frames import Frame
-from exo.broker.policy import ConnectionSettings, inbox_prefix, is_refusal, list_options, read_denial, translate
+from exo.broker.policy import ConnectionSettings, inbox_prefix, read_denial, translate
 from exo.broker.waiting import Waiter, Waiters, is_always_last
 from exo.broker.wire import WireClient
 from exo.streams.ids import new_boot_id
@@ -25,7 +25,6 @@ from exo.streams.ids import new_boot_id
 log = structlog.get_logger(__name__)
 
 RESTORE_PAUSE: Final = 0.1
-CLOSE_TIMEOUT: Final = 2
 NO_RESPONDERS: Final = "503"
 
 
@@ -41,10 +40,10 @@ class Connection:
     ) -> None:
         self.settings = settings
         self.client = WireClient()
-        self.inbox = f"{inbox_prefix(settings.name)}.{new_boot_id()}"
+        self.inbox = f"{inbox_prefix(settings)}.{new_boot_id()}"
         self._restore_hook = restore
         self._ready = asyncio.Event()
-        self._opening = self._closing = False
+        self._closing = self._held = False
         self._listeners: list[Callable[[bool], None]] = []
         self._waiters = Waiters()
         self._feeds = {Feed(f"{self.inbox}.*", self._waiters.accept)}
@@ -56,52 +55,76 @@ class Connection:
 
     async def open(self) -> None:
         """Connect, or raise `PermissionDeniedError` when refused, `BusUnavailableError` when nobody answers in time."""
-        self._opening = True
         try:
-            async with asyncio.timeout(self.settings.open_timeout):
-                await self._connect()
-        except BaseException as error:
+            client = await dial(self.settings, owner=self, patient=True)
+        except BaseException:
             self._closing = True
-            await self._close_client()
-            if isinstance(error, TimeoutError):
-                reason = self._last_error or "no answer"
-                raise BusUnavailableError(f"cannot connect to {self.settings.url}: {reason}") from error
-            if isinstance(error, nkeys.NkeysError):
-                raise PermissionDeniedError(f"{self.settings.url}: the key cannot be read ({error})") from error
             raise
-        finally:
-            self._opening = False
+        await self._adopt(client)
         self._ready.set()
 
-    async def _connect(self) -> None:
-        client = self.client = WireClient()
+    async def move(self, settings: ConnectionSettings) -> None:
+        """Go over to another server and make every subscription there; also the first connection to any.
 
-        async def on_error(error: Exception) -> None:
-            self._hear(error)
-            if self._opening and is_refusal(error):
-                # The only way out of `connect`, which would try for ever.
-                raise PermissionDeniedError(f"{self.settings.url}: {error}") from error
+        Fails like `open`, but at the first refusal of the address, and then leaves the old connection
+        as it is. Listeners hear False, then True once the other server is restored; requests that wait
+        fail; nothing of the old server is delivered any more.
+        """
+        client = await dial(settings, owner=self, patient=False)
+        self.settings, self._held = settings, False
+        self._lose()
+        await self._adopt(client)
+        self._run(self._restore())
+        await self.wait_ready(settings.open_timeout)
 
-        async def on_disconnect() -> None:
-            self._lose()
+    def hold(self) -> None:
+        """Act as if the connection were lost: nobody gets through until `release` or `move`."""
+        self._held = True
+        self._lose()
 
-        async def on_reconnect() -> None:
-            self._run(self._restore())
+    def release(self) -> None:
+        """End `hold`."""
+        if self._held:
+            self._held = False
+            if self.client.is_connected:
+                self._run(self._restore())
 
-        async def on_close() -> None:
-            # Some errors make nats-py close for good (`Client._process_err`); we do not give up.
-            if client is self.client and not self._closing and not self._opening:
-                self._run(self._reopen())
-
-        await client.connect(
-            **list_options(self.settings),
-            error_cb=on_error,
-            disconnected_cb=on_disconnect,
-            reconnected_cb=on_reconnect,
-            closed_cb=on_close,
-        )
+    async def _adopt(self, client: WireClient) -> None:
+        """Let everything go through this client from now on."""
+        old, self.client = self.client, client
+        old.mute()
         for feed in tuple(self._feeds):
             await feed.start(client)
+        if not old.is_closed:
+            await close_client(old)
+
+    # What the client reports; `clients.Owner`.
+
+    def hear_error(self, client: WireClient, error: Exception) -> None:
+        """Sort what nats-py reports beside the calls."""
+        denial = read_denial(error)
+        if denial is None or client is not self.client:
+            self._note_error(error)
+            return
+        log.error("the broker refused a subject", action=denial.action, subject=denial.subject)
+        self._waiters.deny(denial, inbox=self.inbox)
+        if denial.action == "subscription":
+            for feed in self._feeds:
+                if feed.subject.lower() == denial.subject:
+                    feed.denied = denial.to_error()
+
+    def hear_loss(self, client: WireClient) -> None:
+        if client is self.client:
+            self._lose()
+
+    def hear_return(self, client: WireClient) -> None:
+        if client is self.client:
+            self._run(self._restore())
+
+    def hear_end(self, client: WireClient) -> None:
+        # Some errors make nats-py close for good (`Client._process_err`); we do not give up.
+        if client is self.client and not self._closing:
+            self._run(self._reopen())
 
     def _lose(self) -> None:
         if self._task is not None:
@@ -120,11 +143,13 @@ class Connection:
                 await self._restore_hook(self)
                 break
             except BrokerError as error:
-                log.warning("cannot restore streams yet", reason=str(error))
+                self._note_error(error)
                 await asyncio.sleep(RESTORE_PAUSE)
         self._last_error = ""
+        if self._held or self._ready.is_set():
+            return
         self._ready.set()
-        log.info("connected to the broker again", client=self.settings.name)
+        log.info("connected to the broker", client=self.settings.name)
         self._tell(connected=True)
 
     async def _reopen(self) -> None:
@@ -132,10 +157,11 @@ class Connection:
         while True:
             await asyncio.sleep(RESTORE_PAUSE)
             try:
-                await self._connect()
+                client = await dial(self.settings, owner=self, patient=True)
                 break
-            except (nats_errors.Error, OSError) as error:
-                self._hear(error)
+            except BrokerError as error:
+                self._note_error(error)
+        await self._adopt(client)
         await self._restore()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
@@ -151,14 +177,9 @@ class Connection:
             except Exception:
                 log.exception("connection listener failed")
 
-    def _hear(self, error: Exception) -> None:
-        """Sort what nats-py reports beside the calls."""
-        denial = read_denial(error)
-        if denial is not None:
-            self._waiters.deny(denial)
-            log.error("the broker refused a subject", action=denial.action, subject=denial.subject)
-        elif str(error) != self._last_error:
-            # The same refusal ten times a second is one line.
+    def _note_error(self, error: Exception) -> None:
+        # The same refusal ten times a second is one line.
+        if str(error) != self._last_error:
             self._last_error = str(error)
             log.warning("broker connection", reason=str(error), kind=type(error).__name__)
 
@@ -171,13 +192,7 @@ class Connection:
             with suppress(BrokerError):
                 await self.flush(CLOSE_TIMEOUT)
         self._lose()
-        await self._close_client()
-
-    async def _close_client(self) -> None:
-        # nats-py asserts that it had got as far as a queue; a key it could not read ends before that.
-        with suppress(TimeoutError, nats_errors.Error, OSError, AssertionError):
-            async with asyncio.timeout(CLOSE_TIMEOUT):
-                await self.client.close()
+        await close_client(self.client)
 
     # State.
 
@@ -220,7 +235,7 @@ class Connection:
             raise translate(error, subject=subject, size=len(payload), limit=self.client.max_payload) from error
 
     async def add(self, feed: Feed) -> Feed:
-        """Start a feed and keep it over reconnects."""
+        """Start a feed and keep it over reconnects and moves."""
         try:
             await feed.start(self.client)
         except nats_errors.Error as error:

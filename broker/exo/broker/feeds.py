@@ -9,6 +9,7 @@ from contextlib import suppress
 from nats import errors as nats_errors
 from nats.aio.subscription import Subscription
 
+from exo.broker.errors import PermissionDeniedError
 from exo.broker.frames import Frame
 from exo.broker.wire import WireClient
 
@@ -18,6 +19,8 @@ class Feed:
 
     def __init__(self, subject: str, handler: Callable[[Frame], None]) -> None:
         self.subject = subject
+        self.denied: PermissionDeniedError | None = None
+        """Set when the server refused it; that is told after the subscription was sent."""
         self._handler = handler
         self._subscription: Subscription | None = None
 

@@ -47,6 +47,8 @@ async def follow(connection: Connection, stream: str, *, after: int, timeout: fl
             await tail.open()
             while not tail.broken:
                 for item in await tail.take():
+                    if tail.lost:
+                        break
                     if isinstance(item, str):
                         # Everything before is consumed: the server may send the next window.
                         if item:
@@ -115,6 +117,11 @@ class Tail:
             "mem_storage": True,
             "num_replicas": 1,
         }
+
+    @property
+    def lost(self) -> bool:
+        """Whether its connection was lost: what is left may be of another server by now."""
+        return self._mailbox.lost
 
     async def take(self) -> list[StoredMessage | str]:
         """Give what has come; `TimeoutError` when even heartbeats stay away."""

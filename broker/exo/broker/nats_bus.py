@@ -73,7 +73,19 @@ class NatsBus:
 
     async def _subscribe(self, subject: str, deliver: Callable[[Frame], None]) -> Subscription:
         await self._gate()
-        return _Subscription(self.connection, await self.connection.add(Feed(subject, deliver)))
+        feed = await self.connection.add(Feed(subject, deliver))
+        try:
+            await self._confirm(feed)
+        except BaseException:
+            await self.connection.remove(feed)
+            raise
+        return _Subscription(self.connection, feed)
+
+    async def _confirm(self, feed: Feed) -> None:
+        """From now on whoever publishes finds us. The server tells a refusal before it answers."""
+        await self.flush()
+        if feed.denied is not None:
+            raise feed.denied
 
     async def request(self, subject: str, payload: bytes, *, timeout: float) -> bytes:
         await self._gate(timeout)
@@ -101,10 +113,7 @@ class NatsBus:
             running.add(task)
             task.add_done_callback(running.discard)
 
-        subscription = await self._subscribe(subject, start)
-        # From now on a request by anybody finds us.
-        await self.flush()
-        return subscription
+        return await self._subscribe(subject, start)
 
     # Streams.
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from nats import errors as nats_errors
 
+from exo.broker.certificates import TlsFiles
 from exo.broker.errors import BrokerError, BusUnavailableError, PayloadTooLargeError, PermissionDeniedError
 
 PING_INTERVAL: Final = 2
@@ -21,11 +22,16 @@ PENDING_SIZE: Final = 64 * 1024 * 1024
 
 
 class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and as whom to connect. `seed` is an nkey seed; `name` shows in the monitoring and in the inbox."""
+    """Where and as whom to connect. `seed` is an nkey seed, `inbox` the prefix of the reply subjects of its role.
+
+    `name` shows in the monitoring. With `tls` both sides prove themselves by the cluster's certificate.
+    """
 
     url: str
     name: str
     seed: str = ""
+    inbox: str = ""
+    tls: TlsFiles | None = None
     open_timeout: float = 10.0
 
 
@@ -41,18 +47,21 @@ def list_options(settings: ConnectionSettings) -> dict[str, Any]:
         "ping_interval": PING_INTERVAL,
         "max_outstanding_pings": OUTSTANDING_PINGS,
         "pending_size": PENDING_SIZE,
-        "inbox_prefix": inbox_prefix(settings.name),
+        "inbox_prefix": inbox_prefix(settings),
         # exo.streams.subjects builds every subject; checking it again costs a microsecond per token.
         "skip_subject_validation": True,
     }
     if settings.seed:
         options["nkeys_seed_str"] = settings.seed
+    if settings.tls is not None:
+        options["tls"] = settings.tls.client_context()
+        options["tls_handshake_first"] = True
     return options
 
 
-def inbox_prefix(name: str) -> str:
-    """Give the prefix of a client's reply subjects: its own, so that permissions can tell clients apart."""
-    return "_INBOX_" + re.sub(r"[^a-zA-Z0-9]", "-", name)
+def inbox_prefix(settings: ConnectionSettings) -> str:
+    """Give the prefix of a client's reply subjects: its role's, or one made of its name."""
+    return settings.inbox or "_INBOX_" + re.sub(r"[^a-zA-Z0-9]", "-", settings.name)
 
 
 class Denial(msgspec.Struct, frozen=True):
@@ -60,6 +69,9 @@ class Denial(msgspec.Struct, frozen=True):
 
     action: str
     subject: str
+
+    def to_error(self) -> PermissionDeniedError:
+        return PermissionDeniedError(f"not permitted: {self.action} on {self.subject}")
 
 
 _DENIAL = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)

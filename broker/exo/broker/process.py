@@ -89,8 +89,11 @@ class ServerProcess:
         return code
 
     async def stop(self) -> None:
-        """Stop in lame-duck mode: clients are told first. Then, if it lingers, terminate, then kill."""
-        for order, patience in ((b"u", LAME_DUCK_GRACE + 2.0), (b"t", 2.0), (b"k", 2.0)):
+        """Stop in lame-duck mode: clients are told first. Then, if it lingers, terminate, then kill.
+
+        Five seconds at most, so that a node with a hung server still stops in time.
+        """
+        for order, patience in ((b"u", LAME_DUCK_GRACE + 1.5), (b"t", 1.0), (b"k", 1.5)):
             self._order(order)
             try:
                 async with asyncio.timeout(patience):
@@ -99,6 +102,12 @@ class ServerProcess:
                 log.warning("nats-server is slow to stop", pid=self.pid, order=order.decode())
             else:
                 break
+
+    def reload(self, settings: ServerSettings) -> None:
+        """Let it take over other users; whatever else differs would be ignored."""
+        self._settings = settings
+        settings.config_file.write_text(write_config(settings))
+        self._order(b"h")
 
     async def kill(self) -> None:
         """End it at once."""

@@ -1,7 +1,7 @@
 """Making the server hold the streams and buckets of `exo.streams.layout`.
 
-Run by `hub.py` at the start and again after every reconnect: streams in memory vanish with the
-server, their configuration too.
+Run by `hub.py` at the start and again after every restart of the server: streams in memory vanish with
+it, their configuration too. Everybody else waits until it is done.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,9 @@ from typing import Any, Final
 import structlog
 
 from exo.broker.connect import Connection
-from exo.broker.errors import BrokerError
-from exo.broker.jetstream import SECOND, StreamDescription, call, list_streams
+from exo.broker.direct import get_last
+from exo.broker.errors import BrokerError, BusUnavailableError
+from exo.broker.jetstream import SECOND, StreamDescription, call, list_stream_names, list_streams
 from exo.streams.layout import (
     BLOBS,
     BUCKETS,
@@ -25,6 +26,7 @@ from exo.streams.layout import (
     Storage,
     StreamSpec,
 )
+from exo.streams.subjects import EPOCH
 
 log = structlog.get_logger(__name__)
 
@@ -148,3 +150,16 @@ async def _ensure(connection: Connection, wanted: Config, existing: StreamDescri
         hint = f"cannot change {', '.join(sorted(changes))} of {name}: {error}; with exo stopped, remove its data"
         raise type(error)(hint) from error
     return True
+
+
+async def wait_provisioned(connection: Connection) -> None:
+    """Refuse a server whose session is not complete: no stream may be missing, and the log has its epoch record.
+
+    The restore hook of everybody but the hub's own connection; `BusUnavailableError` makes it try again.
+    """
+    names = {config["name"] for config in list_configs()}
+    missing = names - await list_stream_names(connection, timeout=TIMEOUT)
+    if missing:
+        raise BusUnavailableError(f"the hub has not made its streams yet: {', '.join(sorted(missing))}")
+    if await get_last(connection, EVENTS.name, EPOCH, timeout=TIMEOUT) is None:
+        raise BusUnavailableError("the hub's session has not begun yet")

@@ -15,7 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from exo.broker.binary import Binary, find_binary
-from exo.broker.config import ServerSettings
+from exo.broker.config import ServerSettings, User
 from exo.broker.errors import ServerStartError
 from exo.broker.process import Ports, ServerProcess, read_log_tail
 from exo.broker.store import stop_leftovers
@@ -56,6 +56,12 @@ class NatsServer:
         self._process: ServerProcess | None = None
         self._ports: Ports | None = None
         self._supervisor: asyncio.Task[None] | None = None
+        self._ready = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether it runs and has opened its port since."""
+        return self._ready
 
     @property
     def binary(self) -> Binary:
@@ -103,6 +109,7 @@ class NatsServer:
             raise
         # From now on this port, whoever picked it: clients reconnect to where they were.
         self.settings = replace(self.settings, port=int(self.url.rpartition(":")[2]))
+        self._ready = True
         log.info("nats-server is ready", version=self.binary.version, pid=self.pid, url=self.url)
         self._on_ready()
 
@@ -112,6 +119,7 @@ class NatsServer:
             assert self._process is not None
             started = loop.time()
             code = await self._process.wait()
+            self._ready = False
             self.restarts += 1
             log.error("nats-server died", code=code, log_tail=read_log_tail(self.settings, lines=5))
             quick_deaths = 0 if loop.time() - started >= HEALTHY_AFTER else quick_deaths + 1
@@ -131,6 +139,18 @@ class NatsServer:
             else:
                 return
 
+    def set_users(self, users: tuple[User, ...]) -> None:
+        """Let exactly these in from now on; connections of those who stay are kept."""
+        self.settings = replace(self.settings, users=users)
+        if self._process is not None and self._ready:
+            self._process.reload(self.settings)
+
+    async def kill(self) -> None:
+        """End a server that hangs; the supervisor starts it again in place."""
+        if self._process is not None and self._ready:
+            self._ready = False
+            await self._process.kill()
+
     async def stop(self) -> None:
         """Go down in lame-duck mode; safe to call twice."""
         if self._supervisor is not None:
@@ -138,6 +158,7 @@ class NatsServer:
             with suppress(asyncio.CancelledError):
                 await self._supervisor
             self._supervisor = None
+        self._ready = False
         if self._process is not None:
             await self._process.stop()
             # A shim that has just died passes on no order: its server is still on our store.

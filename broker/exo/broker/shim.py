@@ -1,8 +1,8 @@
 """A tiny parent for nats-server that dies with the node process, however that ends.
 
 Started by `server.py` as a script, without the site module, so that it costs some 15 ms. Prints the
-server's pid, then obeys one letter per order on stdin: `u` lame duck, `t` terminate, `k` kill. The
-end of stdin means that the node is gone: terminate, then kill. Exits with the server's code.
+server's pid, then obeys one letter per order on stdin: `h` read the configuration again, `u` lame
+duck, `t` terminate, `k` kill. The end of stdin means that the node is gone: terminate, then kill. Exits with the server's code.
 PDEATHSIG would be shorter but fires when the *thread* that forked ends, and macOS has none.
 """
 
@@ -13,7 +13,7 @@ import sys
 import threading
 
 GRACE = 3.0
-ORDERS = {b"u": signal.SIGUSR2, b"t": signal.SIGTERM, b"k": signal.SIGKILL}
+ORDERS = {b"h": signal.SIGHUP, b"u": signal.SIGUSR2, b"t": signal.SIGTERM, b"k": signal.SIGKILL}
 
 
 def obey(server: "subprocess.Popen[bytes]") -> None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from exo.broker.errors import BrokerError, PermissionDeniedError
+from exo.broker.errors import BrokerError
 from exo.broker.frames import Frame
 from exo.broker.policy import Denial
 
@@ -66,8 +66,9 @@ class Waiters:
         for waiter in tuple(self._held.values()):
             waiter.fail(make_error())
 
-    def deny(self, denial: Denial) -> None:
+    def deny(self, denial: Denial, *, inbox: str) -> None:
         """End the waits on a refused subject; a refused inbox concerns all of them."""
+        concerns_all = denial.action == "subscription" and denial.subject.startswith(inbox.lower())
         for waiter in tuple(self._held.values()):
-            if denial.action == "subscription" or waiter.subject.lower() == denial.subject:
-                waiter.fail(PermissionDeniedError(f"not permitted: {denial.action} on {denial.subject}"))
+            if concerns_all or (denial.action == "publish" and waiter.subject.lower() == denial.subject):
+                waiter.fail(denial.to_error())

@@ -29,6 +29,10 @@ class WireClient(Client):
         self._handlers[self._sid + 1] = handler
         return await self.subscribe(subject)  # pyright: ignore[reportUnknownMemberType]
 
+    def mute(self) -> None:
+        """Deliver nothing any more, not even what has arrived already."""
+        self._handlers.clear()
+
     def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
         self._handlers.pop(sid, None)
         super()._remove_sub(sid, max_msgs)

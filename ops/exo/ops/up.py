@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from exo.broker.context import make_address, remove_address, write_address
+from exo.broker.credentials import Credentials
 from exo.broker.hub import Hub, HubSettings
 from exo.ops.backends import find_backends
 from exo.ops.banner import api_url, exo_version
@@ -52,7 +54,8 @@ async def run_node(loaded: Loaded, *, node_id: NodeId, when_ready: Callable[[lis
         stack.callback(log.info, "exo has stopped")
         # Loading the web framework takes as long as starting the broker: both at once.
         loading = asyncio.create_task(asyncio.to_thread(_load_gateway)) if settings.api else None
-        hub = await stack.enter_async_context(Hub(_hub_settings(settings, paths, node_id)))
+        stack.callback(remove_address, paths.store)
+        hub = await stack.enter_async_context(_make_hub(settings, paths, node_id))
         listener = None
         if loading is not None:
             await loading
@@ -114,8 +117,23 @@ def _load_gateway() -> None:
     importlib.import_module("exo.gateway.serve")
 
 
-def _hub_settings(settings: Settings, paths: Paths, node_id: NodeId) -> HubSettings:
-    return HubSettings(directory=paths.store, name=node_id, port=settings.nats_port, binary=settings.nats_server)
+def _make_hub(settings: Settings, paths: Paths, node_id: NodeId) -> Hub:
+    hub_settings = HubSettings(
+        directory=paths.store, name=node_id, port=settings.nats_port, binary=settings.nats_server
+    )
+    credentials = Credentials(cluster=node_id)
+
+    def tell(hub: Hub) -> None:
+        address = make_address(
+            hub.url,
+            credentials=credentials,
+            directory=paths.store,
+            monitor_url=hub.server.monitor_url,
+            pid=hub.server.pid,
+        )
+        write_address(paths.store, address)
+
+    return Hub(hub_settings, credentials=credentials, on_ready=tell)
 
 
 def _node_settings(settings: Settings, paths: Paths, node_id: NodeId, *, boot: BootId, port: int) -> NodeSettings:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from exo.broker.config import MARGIN, ServerSettings, choose_scale, clean_name, sum_limits, write_config
+from exo.broker.config import MARGIN, ServerSettings, User, choose_scale, clean_name, sum_limits, write_config
 from exo.broker.policy import PING_INTERVAL, RECONNECT_WAIT, ConnectionSettings, inbox_prefix, list_options
 from exo.streams.layout import GIB, Storage
 
@@ -28,8 +28,8 @@ def test_paths_are_quoted() -> None:
 
 def test_without_users_nobody_is_asked_who_they_are() -> None:
     assert "authorization" not in write_config(ServerSettings(directory=DIRECTORY, name="n"))
-    text = write_config(ServerSettings(directory=DIRECTORY, name="n", users=("UABC",)))
-    assert "users: [ { nkey: UABC } ]" in text
+    text = write_config(ServerSettings(directory=DIRECTORY, name="n", users=(User("UABC"),)))
+    assert "    { nkey: UABC }\n" in text
 
 
 def test_the_servers_limits_hold_all_streams() -> None:
@@ -68,4 +68,4 @@ def test_the_connection_policy_fits_a_lan() -> None:
 
 
 def test_each_client_has_an_inbox_of_its_own() -> None:
-    assert inbox_prefix("node 1.local") == "_INBOX_node-1-local"
+    assert inbox_prefix(ConnectionSettings(url="", name="node 1.local")) == "_INBOX_node-1-local"

@@ -1,13 +1,11 @@
 """The store's lock and the clean-up of leftovers."""
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
 
 from exo.broker.errors import StoreLockedError
-from exo.broker.identity import load_identity
 from exo.broker.store import StoreLock, measure_room, read_command_line, stop_leftovers
 
 
@@ -42,11 +40,3 @@ def test_room_counts_what_the_store_holds(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "block").write_bytes(bytes(1000))
     assert measure_room(tmp_path) > 1000
-
-
-def test_the_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
-    first = load_identity(tmp_path / "nats")
-    assert load_identity(tmp_path / "nats") == first
-    assert first.public_key.startswith("U")
-    assert first.read_seed().startswith("SU")
-    assert stat.S_IMODE(first.seed_file.stat().st_mode) == 0o600

@@ -140,10 +140,8 @@ async def _listen(address: "Address", subject: str, count: int) -> None:
 
 def _make_bus(address: "Address") -> "NatsBus":
     from exo.broker.nats_bus import NatsBus
-    from exo.broker.policy import ConnectionSettings
 
-    seed = Path(address.seed_file).read_text().strip()
-    return NatsBus(ConnectionSettings(url=address.url, name="exo-cli", seed=seed))
+    return NatsBus(address.to_settings("exo-cli"))
 
 
 def _show(delivery: "Delivery") -> None:
