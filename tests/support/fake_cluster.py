@@ -122,6 +122,10 @@ class FakeCluster:
 
     # The ports that services fulfil.
 
+    @property
+    def hub(self) -> NodeId:
+        return NODE
+
     def report(self) -> ClusterReport:
         return ClusterReport(hub=NODE, why="it was the first one here")
 

@@ -42,6 +42,11 @@ class StateSource(Protocol):
 class ClusterSource(Protocol):
     """How this node stands with the others: who is hub and why, whom it reaches, what is wrong."""
 
+    @property
+    def hub(self) -> NodeId:
+        """The node whose message broker all use; empty when this node knows of none."""
+        ...
+
     def report(self) -> msgspec.Struct:
         """Give what a person should see of it now; quick, and never raises."""
         ...

@@ -1,5 +1,6 @@
 """State as JSON, whole or by path, with the gauges beside it under `telemetry`."""
 
+from time import time_ns
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -10,9 +11,12 @@ from litestar.types import ASGIApp
 from exo.gateway.errors import GatewayError
 from exo.gateway.gateway import Gateway, Here
 from exo.gateway.responses import json_response
+from exo.gateway.wire.topology import AgedSample, Topology, read_topology
 from exo.streams.codec import encode
 from exo.streams.codes import Code
+from exo.streams.ids import NodeId
 from exo.streams.state import State
+from exo.streams.telemetry import is_stale
 
 _TELEMETRY = "telemetry"
 
@@ -39,6 +43,18 @@ async def get_state_part(request: Request[Any, Any, Any], gateway: Here) -> ASGI
     return json_response(value)
 
 
+@get("/state/topology", summary="Nodes and links")
+async def get_topology(gateway: Here) -> Topology:
+    """The nodes, what connects them as each measured it, and what is wrong with either."""
+    gauges = gateway.gauges
+    return read_topology(
+        gateway.state,
+        {(one.node, one.name): AgedSample(one.sample, gauges.age(one)) for one in gauges.samples()},
+        hub=gateway.cluster.hub if gateway.cluster is not None else NodeId(""),
+        now=time_ns() // 1_000_000,
+    )
+
+
 def _step(value: Any, part: str, parts: list[str]) -> Any:
     if isinstance(value, dict):
         mapping = cast("dict[str, Any]", value)
@@ -52,14 +68,18 @@ def _step(value: Any, part: str, parts: list[str]) -> Any:
 
 
 def read_telemetry(gateway: Gateway) -> dict[str, dict[str, dict[str, Any]]]:
-    """Give the newest sample of each gauge by node and gauge; `age` is in seconds since it came here."""
+    """Give the newest sample of each gauge by node and gauge; `age` is in seconds since it came here.
+
+    A `stale` one tells about the past only: what measures it has stopped.
+    """
     telemetry: dict[str, dict[str, dict[str, Any]]] = {}
     for reading in gateway.gauges.samples():
-        sample = reading.sample
+        sample, age = reading.sample, gateway.gauges.age(reading)
         telemetry.setdefault(reading.node, {})[reading.name] = {
             "taken_at": sample.taken_at,
             "interval": sample.interval,
-            "age": round(gateway.gauges.age(reading), 3),
+            "age": round(age, 3),
+            "stale": is_stale(age, interval=sample.interval),
             "gauge": sample.gauge,
         }
     return telemetry

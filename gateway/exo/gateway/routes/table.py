@@ -55,6 +55,7 @@ ROUTES: Final[dict[Needs, tuple[HTTPRouteHandler, ...]]] = {
         previews.list_previews,
         previews.get_placement,
         state.get_state,
+        state.get_topology,
         state.get_state_part,
         events.get_events,
         health.get_metrics,

@@ -27,6 +27,8 @@ from exo.streams.links import Thunderbolt
 log = structlog.get_logger(__name__)
 
 INTERVAL = 10.0
+_ON_ITS_WAY = 30.0
+"""Seconds in which a fact that is not in State yet is not written again."""
 
 Known = Callable[[], Thunderbolt | None]
 
@@ -40,7 +42,7 @@ class ThunderboltWatch:
         self._known = known
         self._board = board
         self._clock = clock
-        self._told: Thunderbolt | None = None
+        self._told: tuple[Thunderbolt, float] | None = None
 
     async def run(self) -> None:
         """Look again and again; returns at once on anything but a Mac."""
@@ -51,10 +53,16 @@ class ThunderboltWatch:
     def take(self, seen: Thunderbolt) -> None:
         """Write a fact when it is news."""
         self._board.note("thunderbolt", *find_port_findings(seen))
-        if seen not in (self._told, self._known()):
+        if seen != self._known() and not self._is_on_its_way(seen):
             log.info("thunderbolt has changed", ports=len(seen.ports), bridge=seen.bridge, rdma=seen.rdma)
             self._journal.record(ThunderboltObserved(node=self._node, thunderbolt=seen))
-        self._told = seen
+            self._told = seen, self._clock.monotonic()
+
+    def _is_on_its_way(self, seen: Thunderbolt) -> bool:
+        if self._told is None:
+            return False
+        told, at = self._told
+        return told == seen and self._clock.monotonic() - at < _ON_ITS_WAY
 
 
 def read_thunderbolt(ask: Ask = ask, *, has_rdma_ctl: bool | None = None) -> Thunderbolt:
