@@ -16,7 +16,7 @@ from exo.streams.tasks import TaskRecord
 from exo.streams.telemetry import Gauge, MemoryGauge, ProcessorGauge, ThroughputGauge
 
 INSTANCE_COLUMNS = ("MODEL", "STATUS", "REQUESTS", "SINCE", "NODES", "INSTANCE")
-NODE_COLUMNS = ("NODE", "STATUS", "MEMORY", "CPU", "TOKENS/S", "SINCE", "ID")
+NODE_COLUMNS = ("NODE", "STATUS", "ROLE", "MODELS", "MEMORY", "CPU", "TOKENS/S", "SINCE", "VERSION", "ID")
 REMOVED_COLUMNS = ("REMOVED", "AGO", "CODE", "REASON")
 
 
@@ -26,6 +26,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     gauge: Gauge
     interval: float
     age: float
+    taken_at: int = 0
+    """Unix ms by the clock of the node that measured."""
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,25 +82,39 @@ def show_status(view: ClusterView, instance: Instance) -> str:
             return str(msgspec.to_builtins(status)["type"]).replace("_", " ")
 
 
-def list_nodes(view: ClusterView, *, now: float) -> list[list[str]]:
-    """Give a row per node that ever joined, those online first."""
+def list_nodes(view: ClusterView, *, now: float, hub: str = "") -> list[list[str]]:
+    """Give a row per node that ever joined, those online first. `hub` runs the message broker."""
     ordered = sorted(view.nodes.values(), key=lambda node: (not node.online, node.facts.name))
-    return [_show_node(view, node, now) for node in ordered]
+    return [_show_node(view, node, now=now, hub=hub) for node in ordered]
 
 
-def _show_node(view: ClusterView, node: NodeRecord, now: float) -> list[str]:
+def _show_node(view: ClusterView, node: NodeRecord, *, now: float, hub: str) -> list[str]:
     gauges = _fresh_gauges(view, node.id)
     memory, processor, speed = gauges.get("memory"), gauges.get("processor"), gauges.get("throughput")
-    role = "master" if node.id == view.master else "online"
     return [
         node.facts.name,
-        role if node.online else f"offline ({node.cause.replace('_', ' ') or 'unknown'})",
+        _show_liveness(node),
+        _show_role(node, master=view.master, hub=hub),
+        str(sum(any(shard.node == node.id for shard in one.shards) for one in view.instances.values())),
         f"{show_bytes(memory.available)} of {show_bytes(memory.total)}" if isinstance(memory, MemoryGauge) else "-",
         f"{processor.utilization:.0%}" if isinstance(processor, ProcessorGauge) else "-",
         f"{speed.generated_tokens_per_second:.1f}" if isinstance(speed, ThroughputGauge) else "-",
         show_duration(now - node.since / 1000),
+        node.facts.version,
         node.id,
     ]
+
+
+def _show_liveness(node: NodeRecord) -> str:
+    if not node.online:
+        return f"offline ({node.cause.replace('_', ' ') or 'unknown'})"
+    return "draining" if node.draining else "online"
+
+
+def _show_role(node: NodeRecord, *, master: str, hub: str) -> str:
+    """Say what it does beside running models; an office that a lost node still holds on paper is not shown."""
+    offices = [name for name, holder in (("hub", hub), ("master", master)) if holder == node.id and node.online]
+    return ", ".join([*offices, *([] if node.facts.worker else ["no worker"])]) or "-"
 
 
 def _fresh_gauges(view: ClusterView, node: NodeId) -> dict[str, Gauge]:

@@ -5,27 +5,18 @@ model from running, a `warning` makes it slow or fragile.
 """
 
 from collections.abc import Iterator
-from typing import Literal
 
 import msgspec
 
+from exo.ops.doctor_cluster import ClusterFacts, check_cluster
+from exo.ops.findings import Finding
 from exo.ops.terminal import show_bytes
-
-Severity = Literal["ok", "warning", "error"]
 
 GIB = 1024**3
 LITTLE_DISK = 10 * GIB
+LITTLE_STORE = GIB
 LITTLE_MEMORY = 2 * GIB
 FEW_FILES = 4096
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
-
-    subject: str
-    severity: Severity
-    message: str
-    remedy: str = ""
 
 
 class BrokerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +53,8 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory_total: int = 0
     memory_available: int = 0
     disk_available: int = 0
+    store_disk_available: int = LITTLE_STORE
+    """Where the message broker keeps its store."""
     open_files: int = 0
 
 
@@ -76,6 +69,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     port: int = 0
     port_free: bool = True
+    port_holder: str = ""
+    """Who has it, as far as that can be seen."""
 
 
 class ModelFolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +91,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineFacts = EngineFacts()
     machine: MachineFacts = MachineFacts()
     node: NodeFacts = NodeFacts()
+    cluster: ClusterFacts = ClusterFacts()
     data_dir: str = ""
     data_dir_problem: str = ""
     store_size: int = 0
@@ -112,6 +108,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_check_engine(facts.engine),
         *_check_machine(facts.machine),
         *_check_node(facts.node, facts.version),
+        *check_cluster(facts.cluster),
         _check_dashboard(facts),
         *_check_models(facts.models),
     ]
@@ -196,6 +193,9 @@ def _check_machine(machine: MachineFacts) -> Iterator[Finding]:
         )
     else:
         yield Finding("disk", "ok", disk)
+    if machine.store_disk_available < LITTLE_STORE:
+        left = f"{show_bytes(machine.store_disk_available)} free where the message broker keeps its store"
+        yield Finding("store disk", "error", f"{left}: commands are refused when it is full", "make room there")
     if 0 < machine.open_files < FEW_FILES:
         yield Finding(
             "open files", "warning", f"at most {machine.open_files} at once: many streams fail", "`ulimit -n 65535`"
@@ -206,7 +206,10 @@ def _check_node(node: NodeFacts, version: str) -> Iterator[Finding]:
     if not node.running:
         if node.port and not node.port_free:
             yield Finding(
-                "port", "error", f"{node.port} is taken by another program", "stop that one, or use `exo up --port`"
+                "port",
+                "error",
+                f"{node.port} is taken by {node.port_holder or 'another program'}",
+                "stop that one, or use `exo up --port`",
             )
         yield Finding("node", "ok", "none runs on this data directory")
         return

@@ -20,16 +20,17 @@ from exo.broker.context import read_address
 from exo.broker.errors import BrokerError, ServerNotFoundError
 from exo.broker.monitor import Monitor
 from exo.broker.nats_bus import NatsBus
-from exo.broker.policy import ConnectionSettings
 from exo.dashboard.assets import find_asset
 from exo.ops.banner import exo_version
 from exo.ops.client import NodeClient
 from exo.ops.doctor import BrokerFacts, EngineFacts, Facts, MachineFacts, ModelFolder, NodeFacts
 from exo.ops.errors import CommandError
+from exo.ops.examine_cluster import examine_cluster
 from exo.ops.layers import Loaded
 from exo.ops.lock import is_held, read_holder
 from exo.ops.model_directories import find_model_directories
 from exo.ops.node_file import RunningNode, read_node_file
+from exo.ops.port_holder import find_port_holder
 from exo.ops.settings import Settings, runner_environment
 from exo.runners.blas import BlasReport
 from exo.services.downloads.inventory import scan
@@ -50,16 +51,17 @@ async def examine(loaded: Loaded) -> Facts:
     """Look at everything at once."""
     paths = loaded.paths
     directories = find_model_directories(loaded.settings, paths)
-    broker, engine, node = await asyncio.gather(
-        _examine_broker(loaded), _examine_engine(loaded.settings), _examine_node(loaded)
+    broker, engine, node, cluster = await asyncio.gather(
+        _examine_broker(loaded), _examine_engine(loaded.settings), _examine_node(loaded), examine_cluster(loaded)
     )
     return Facts(
         version=exo_version(),
         settings_warnings=loaded.warnings,
         broker=broker,
         engine=engine,
-        machine=_examine_machine(directories.writable[0]),
+        machine=_examine_machine(directories.writable[0], paths.store),
         node=node,
+        cluster=cluster,
         data_dir=str(paths.data),
         data_dir_problem=_find_data_dir_problem(paths.data),
         store_size=_measure(paths.store),
@@ -82,13 +84,14 @@ async def _examine_running_broker(store: Path) -> BrokerFacts:
     if address is None:
         return BrokerFacts()
     try:
-        health = await Monitor(address.monitor_url).health()
-        seed = Path(address.seed_file).read_text().strip()
-        async with NatsBus(ConnectionSettings(url=address.url, name="exo-doctor", seed=seed)) as bus:
+        health = await Monitor(address.monitor_url).health() if address.monitor_url else None
+        async with NatsBus(address.to_settings("exo-doctor")) as bus:
             poisoned = (await bus.stream_info(POISON.name)).messages
     except (BrokerError, OSError) as error:
         return BrokerFacts(running=True, fault=str(error))
-    return BrokerFacts(running=True, fault="" if health.healthy else health.error or health.status, poisoned=poisoned)
+    if health is None or health.healthy:
+        return BrokerFacts(running=True, poisoned=poisoned)
+    return BrokerFacts(running=True, fault=health.error or health.status, poisoned=poisoned)
 
 
 async def _examine_engine(settings: Settings) -> EngineFacts:
@@ -129,7 +132,8 @@ async def _examine_node(loaded: Loaded) -> NodeFacts:
     paths = loaded.paths
     if not is_held(paths.lock_file):
         port = loaded.settings.port
-        return NodeFacts(port=port, port_free=_is_free(loaded.settings.host, port))
+        free = _is_free(loaded.settings.host, port)
+        return NodeFacts(port=port, port_free=free, port_holder="" if free else find_port_holder(port))
     holder = read_holder(paths.lock_file)
     pid = holder.pid if holder else 0
     node = read_node_file(paths)
@@ -164,12 +168,13 @@ def _is_free(host: str, port: int) -> bool:
     return True
 
 
-def _examine_machine(models: Path) -> MachineFacts:
+def _examine_machine(models: Path, store: Path) -> MachineFacts:
     memory = read_memory(())
     return MachineFacts(
         memory_total=memory.total,
         memory_available=memory.available,
         disk_available=read_disk(models).available,
+        store_disk_available=read_disk(store).available,
         open_files=_read_file_limit(),
     )
 

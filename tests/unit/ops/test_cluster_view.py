@@ -91,8 +91,17 @@ def test_an_instance_on_a_lost_node_is_not_ready() -> None:
 
 def test_an_old_gauge_is_not_shown_as_new() -> None:
     desk, attic = list_nodes(make_view(), now=NOW)
-    assert desk == ["desk", "master", "5.0 GB of 25.0 GB", "-", "12.3", "1m00s", "n1"]
-    assert attic[:5] == ["attic", "offline (timed out)", "-", "-", "-"]
+    assert desk == ["desk", "online", "master", "1", "5.0 GB of 25.0 GB", "-", "12.3", "1m00s", "1", "n1"]
+    assert attic[:7] == ["attic", "offline (timed out)", "-", "0", "-", "-", "-"]
+
+
+def test_offices_and_draining_are_shown() -> None:
+    nodes = msgspec.to_builtins(make_view().nodes)
+    nodes["n1"] |= {"draining": True, "facts": {**nodes["n1"]["facts"], "worker": False}}
+    desk, attic = list_nodes(make_view(nodes=nodes), now=NOW, hub="n1")
+    assert desk[1:3] == ["draining", "hub, master, no worker"]
+    # Who is gone holds no office, whatever the last record says.
+    assert list_nodes(make_view(master="n2"), now=NOW, hub="n2")[1][2] == attic[2] == "-"
 
 
 def test_the_summary_counts() -> None:

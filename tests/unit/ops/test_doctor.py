@@ -11,13 +11,13 @@ from exo.ops.doctor import (
     BrokerFacts,
     EngineFacts,
     Facts,
-    Finding,
     MachineFacts,
     ModelFolder,
     NodeFacts,
     diagnose,
 )
 from exo.ops.examine import examine
+from exo.ops.findings import Finding
 from exo.ops.layers import load_settings
 
 HEALTHY = Facts(
@@ -62,7 +62,14 @@ def test_a_healthy_machine_has_nothing_to_repair() -> None:
         (replace(HEALTHY, machine=replace(HEALTHY.machine, memory_available=GIB)), "memory", "warning", "1.1 GB"),
         (replace(HEALTHY, machine=replace(HEALTHY.machine, disk_available=GIB)), "disk", "warning", "1.1 GB"),
         (replace(HEALTHY, machine=replace(HEALTHY.machine, open_files=256)), "open files", "warning", "256"),
-        (replace(HEALTHY, node=NodeFacts(port=80, port_free=False)), "port", "error", "80 is taken"),
+        (replace(HEALTHY, machine=replace(HEALTHY.machine, store_disk_available=9)), "store disk", "error", "9 B free"),
+        (replace(HEALTHY, node=NodeFacts(port=80, port_free=False)), "port", "error", "80 is taken by another program"),
+        (
+            replace(HEALTHY, node=NodeFacts(port=80, port_free=False, port_holder="nginx (process 7)")),
+            "port",
+            "error",
+            "80 is taken by nginx (process 7)",
+        ),
         (replace(HEALTHY, node=NodeFacts(running=True, pid=7, ready=False)), "node", "warning", "not ready"),
         (replace(HEALTHY, node=NodeFacts(running=True, pid=7, problem="no answer")), "node", "error", "no answer"),
         (replace(HEALTHY, node=NodeFacts(running=True, version="0.9", ready=True)), "version", "warning", "0.9"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from exo.ops.cli import doctor, events, logs, models, nats, place, service, status, talk, uninstall, up
+from exo.ops.cli import cluster, doctor, events, logs, models, nats, place, service, status, talk, uninstall, up
 
 app = typer.Typer(
     help="Join the computers you already have into one AI cluster. `exo` alone is `exo up`.",
@@ -25,6 +25,11 @@ nats_app = typer.Typer(
     help="Look at the message broker.", epilog='Example: exo nats sub "exo.events.>"', no_args_is_help=True
 )
 
+cluster_app = typer.Typer(
+    help="See who belongs to the cluster, close it, join a closed one.",
+    epilog="Example: exo cluster secret",
+    no_args_is_help=True,
+)
 service_app = typer.Typer(
     help="Have the system start the node and keep it running.",
     epilog="Example: exo service install",
@@ -60,6 +65,12 @@ _add("sub", nats.sub, example='exo nats sub "exo.tokens.>"', to=nats_app)
 _add("streams", nats.streams, example="exo nats streams", to=nats_app)
 _add("context", nats.context, example="exo nats context && nats --context exo stream ls", to=nats_app)
 app.add_typer(nats_app, name="nats")
+
+_add("show", cluster.show, example="exo cluster show", to=cluster_app)
+_add("secret", cluster.secret, example="exo cluster secret", to=cluster_app)
+_add("join", cluster.join, example="exo cluster join - < secret.txt", to=cluster_app)
+_add("leave", cluster.leave, example="exo cluster leave", to=cluster_app)
+app.add_typer(cluster_app, name="cluster")
 
 _add("install", service.install, example="exo service install --print", to=service_app)
 _add("uninstall", service.uninstall, example="exo service uninstall", to=service_app)

@@ -8,7 +8,8 @@ from exo.ops.errors import FAILED, OK, SettingsError
 from exo.ops.terminal import paint, say
 
 if TYPE_CHECKING:
-    from exo.ops.doctor import Facts, Finding
+    from exo.ops.doctor import Facts
+    from exo.ops.findings import Finding
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("error", "red")}
 

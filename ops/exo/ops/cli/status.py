@@ -1,6 +1,7 @@
 """`exo ps` and `exo status`: what runs, where, and how it is doing."""
 
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,10 @@ from exo.ops.cluster_view import (
 )
 from exo.ops.terminal import print_table, say, tell
 
+if TYPE_CHECKING:
+    from exo.ops.client import NodeClient
+    from exo.ops.cluster_report import ClusterAnswer
+
 
 def ps(url: Url = None, data_dir: DataDir = None) -> None:
     """List the placed models: their status, requests at work, age and nodes."""
@@ -27,16 +32,15 @@ def ps(url: Url = None, data_dir: DataDir = None) -> None:
 
 
 def status(url: Url = None, data_dir: DataDir = None, *, json: Json = False) -> None:
-    """Show nodes, instances, requests in flight, tokens per second, and what was removed and why."""
-    view = _read(url, data_dir)
+    """Show nodes, instances, requests in flight, tokens per second, what was removed and why, and who was not found."""
+    view, answer = ask_node(url, data_dir, _read_both)
     if json:
-        say(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
+        whole = {**msgspec.to_builtins(view), "cluster": msgspec.to_builtins(answer)}
+        say(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
         return
+    _show_summary(view, answer)
     now = time.time()
-    for line in summarize(view):
-        tell(line)
-    tell("")
-    print_table(NODE_COLUMNS, list_nodes(view, now=now))
+    print_table(NODE_COLUMNS, list_nodes(view, now=now, hub=answer.report.hub))
     for header, rows in (
         (INSTANCE_COLUMNS, list_instances(view, now=now)),
         (REMOVED_COLUMNS, list_removed(view, now=now)),
@@ -44,6 +48,26 @@ def status(url: Url = None, data_dir: DataDir = None, *, json: Json = False) -> 
         if rows:
             say()
             print_table(header, rows)
+
+
+def _show_summary(view: ClusterView, answer: "ClusterAnswer") -> None:
+    from exo.ops.discovery_lines import describe_discovery, summarize_cluster
+
+    names = {str(node.id): node.facts.name for node in view.nodes.values()}
+    lines = [
+        summarize_cluster(answer.report, names=names),
+        *summarize(view),
+        *describe_discovery(answer, now=time.time()),
+        "",
+    ]
+    for line in lines:
+        tell(line)
+
+
+async def _read_both(client: "NodeClient") -> "tuple[ClusterView, ClusterAnswer]":
+    from exo.ops.cluster_report import ClusterAnswer
+
+    return await client.get("/state", ClusterView), await client.get("/v1/cluster", ClusterAnswer)
 
 
 def _read(url: Url, data_dir: DataDir) -> ClusterView:

@@ -1,0 +1,103 @@
+"""How nodes found each other, in words: the lines of `exo status` and `exo cluster show`. Pure text.
+
+Whoever was seen and did not join is named with the reason, and a node that saw nobody is told what
+to type.
+"""
+
+from collections.abc import Iterator
+
+from exo.broker.peering import Attempt, Refusal, Stranger
+from exo.ops.cluster_report import ClusterAnswer, Report
+from exo.ops.join_line import make_join_line
+from exo.ops.terminal import show_duration
+from exo.streams.merges import Merge
+
+_MOST = 8
+"""Lines of one kind; what is beyond them is counted."""
+_QUIET_REFUSALS = frozenset({"same_node", "connected"})
+"""Nothing is wrong: a node dialled itself, or a pair that has a connection already."""
+_METHODS = {"bootstrap": "by address", "member": "through members", "remembered": "from earlier runs"}
+
+
+def describe_discovery(answer: ClusterAnswer, *, now: float) -> list[str]:
+    """Give the lines, most important first. `now` is Unix time in seconds."""
+    report = answer.report
+    return [
+        *_describe_methods(report),
+        *_describe_nobody(report),
+        *_limit([_describe_refusal(one, now) for one in report.refusals if one.code not in _QUIET_REFUSALS]),
+        *_limit([_describe_stranger(one, report) for one in report.strangers]),
+        *_limit([_describe_failure(one) for one in report.attempts if _has_failed(one)]),
+        *_limit([f"not an address, skipped: {one.text!r}: {one.reason}" for one in report.bad_addresses]),
+        *_limit([f"{one.message} -> {one.remedy}" if one.remedy else one.message for one in report.findings]),
+        *_limit([line for merge in answer.merges for line in _describe_merge(merge, now)]),
+    ]
+
+
+def _describe_methods(report: Report) -> Iterator[str]:
+    multicast = report.discovery
+    said = {
+        "running": f"multicast runs and sees {multicast.seen}",
+        "off": "multicast is off",
+        "failed": f"multicast failed: {multicast.reason}",
+    }[multicast.state]
+    words = [said]
+    for source, name in _METHODS.items():
+        dialled = [one for one in report.attempts if source in one.sources]
+        if dialled:
+            connected = sum(one.outcome == "connected" for one in dialled)
+            words.append(f"{name} {connected} of {len(dialled)} reached")
+    yield f"discovery: {'; '.join(words)}"
+
+
+def _describe_nobody(report: Report) -> Iterator[str]:
+    if report.reached:
+        return
+    yield f"no other node was seen; on the other machine: {make_join_line(report.cluster, report.addresses)}"
+    if not report.attempts:
+        yield "or give this one an address: exo up --join HOST. `exo doctor` looks at network and firewall"
+
+
+def _describe_refusal(refusal: Refusal, now: float) -> str:
+    who = f"{refusal.name or refusal.node or 'a node'} at {refusal.address}"
+    times = f", {refusal.times} times" if refusal.times > 1 else ""
+    ago = show_duration(now - refusal.refused_at / 1000)
+    turned = f"refused {who}" if refusal.by_us else f"refused by {who}"
+    return f"{turned} ({ago} ago{times}): {refusal.reason}"
+
+
+def _describe_stranger(stranger: Stranger, report: Report) -> str:
+    who = f"{stranger.name} at {stranger.address}, version {stranger.version}"
+    return (
+        f"{who}, is of cluster {stranger.cluster!r}, this is {report.cluster!r}; "
+        f"to join it: exo up --namespace {stranger.cluster!r}"
+    )
+
+
+def _has_failed(attempt: Attempt) -> bool:
+    return attempt.outcome not in {"connected", "untried"} and attempt.failures > 0
+
+
+def _describe_failure(attempt: Attempt) -> str:
+    detail = f": {attempt.detail}" if attempt.detail else ""
+    return f"{attempt.address} not reached, {attempt.failures} times, {attempt.outcome.replace('_', ' ')}{detail}"
+
+
+def _describe_merge(merge: Merge, now: float) -> Iterator[str]:
+    ago = show_duration(now - merge.at / 1000)
+    lost = len(merge.dropped) + merge.more_dropped
+    yield f"session {merge.session} was merged into this one {ago} ago: {len(merge.adopted)} kept, {lost} dropped"
+    for item in merge.dropped:
+        yield f"dropped {item.kind} {item.name or item.id}: {item.reason}"
+
+
+def _limit(lines: list[str]) -> list[str]:
+    shown = lines[:_MOST]
+    return shown if len(lines) <= _MOST else [*shown, f"and {len(lines) - _MOST} more: `exo status --json`"]
+
+
+def summarize_cluster(report: Report, *, names: dict[str, str]) -> str:
+    """Give one line: name, open or closed, who is hub. `names` are those of the nodes, by id."""
+    closed = "closed" if report.closed else "open, `exo cluster secret` closes it"
+    hub = f"hub {names.get(report.hub, report.hub)}" if report.hub else f"no hub: {report.why}"
+    return f"cluster {report.cluster} ({closed}), {hub}"

@@ -1,0 +1,114 @@
+"""What `exo status` says about how nodes found each other."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from exo.broker.peering import Attempt, BadAddress, DiscoveryState, Refusal, Stranger
+from exo.ops.banner import exo_version
+from exo.ops.cluster_report import ClusterAnswer, FindingView, MemberView, Report
+from exo.ops.discovery_lines import describe_discovery, summarize_cluster
+from exo.streams.ids import NodeId, SessionId
+from exo.streams.merges import Dropped, Merge
+
+NOW = 1_000.0
+MEMBER = MemberView(node=NodeId("n2"), name="desk")
+
+
+def describe(*merges: Merge, **fields: Any) -> list[str]:
+    report = replace(Report(cluster=exo_version(), hub=NodeId("n1")), **fields)
+    return describe_discovery(ClusterAnswer(report=report, merges=merges), now=NOW)
+
+
+def attempt(address: str, outcome: str, *, source: Any = "bootstrap", failures: int = 0) -> Attempt:
+    return Attempt(address=address, sources=(source,), outcome=outcome, failures=failures, detail="no route to host")
+
+
+def refusal(code: Any, *, by_us: bool = True, times: int = 1) -> Refusal:
+    return Refusal(
+        code=code, reason="it has another secret", by_us=by_us, node=NodeId("n3"), name="attic", cluster="lab",
+        version="1", address="10.0.0.3:52414", refused_at=940_000, times=times,
+    )  # fmt: skip
+
+
+def test_every_method_says_how_it_went() -> None:
+    attempts = (attempt("a:1", "connected"), attempt("b:1", "refused", failures=1), attempt("c:1", "untried"))
+    (first, *_) = describe(discovery=DiscoveryState("running", seen=2), attempts=attempts, members=(MEMBER,))
+    assert first == "discovery: multicast runs and sees 2; by address 1 of 3 reached"
+    (first, *_) = describe(discovery=DiscoveryState("failed", reason="no interface"), members=(MEMBER,))
+    assert first == "discovery: multicast failed: no interface"
+    assert describe(members=(MEMBER,)) == ["discovery: multicast is off"]
+
+
+def test_who_saw_nobody_is_told_what_to_type() -> None:
+    lines = describe(addresses=("10.0.0.7:52414",))
+    assert lines[1] == "no other node was seen; on the other machine: exo up --join 10.0.0.7:52414"
+    assert "exo up --join HOST" in lines[2]
+    lost = MemberView(node=NodeId("n2"), reached=False)
+    assert "no other node was seen" in describe(members=(lost,))[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (
+            {"refusals": (refusal("secret_mismatch"),)},
+            "refused attic at 10.0.0.3:52414 (1m00s ago): it has another secret",
+        ),
+        (
+            {"refusals": (refusal("secret_mismatch", by_us=False, times=3),)},
+            "refused by attic at 10.0.0.3:52414 (1m00s ago, 3 times): it has another secret",
+        ),
+        (
+            {"attempts": (attempt("a:1", "timed_out", failures=4),)},
+            "a:1 not reached, 4 times, timed out: no route to host",
+        ),
+        ({"bad_addresses": (BadAddress("a:b:c", "no port"),)}, "not an address, skipped: 'a:b:c': no port"),
+        (
+            {"findings": (FindingView(code="c", message="the disk is full", remedy="make room"),)},
+            "the disk is full -> make room",
+        ),
+    ],
+)
+def test_nobody_is_ignored_in_silence(fields: dict[str, Any], line: str) -> None:
+    assert line in describe(members=(MEMBER,), **fields)
+
+
+def test_a_stranger_is_named_with_what_would_join_it() -> None:
+    stranger = Stranger(
+        node=NodeId("n3"), name="attic", cluster="0.0.9", version="0.0.9", address="10.0.0.3:52414", seen_at=0
+    )
+    (_, line) = describe(members=(MEMBER,), strangers=(stranger,))
+    assert "attic at 10.0.0.3:52414, version 0.0.9, is of cluster '0.0.9'" in line
+    assert "exo up --namespace '0.0.9'" in line
+
+
+@pytest.mark.parametrize("code", ["same_node", "connected"])
+def test_what_is_in_order_is_not_mentioned(code: str) -> None:
+    assert len(describe(members=(MEMBER,), refusals=(refusal(code),))) == 1
+
+
+def test_a_merge_says_what_was_dropped() -> None:
+    dropped = Dropped(kind="task", id="t1", name="", reason="its node was in the other cluster")
+    merge = Merge(session=SessionId("s1"), at=970_000, adopted=("i1",), dropped=(dropped,), more_dropped=2)
+    assert describe(merge, members=(MEMBER,))[1:] == [
+        "session s1 was merged into this one 30s ago: 1 kept, 3 dropped",
+        "dropped task t1: its node was in the other cluster",
+    ]
+
+
+def test_many_lines_of_one_kind_are_counted() -> None:
+    bad = tuple(BadAddress(f"{number}", "no port") for number in range(20))
+    lines = describe(members=(MEMBER,), bad_addresses=bad)
+    assert len(lines) == 10
+    assert lines[-1] == "and 12 more: `exo status --json`"
+
+
+def test_the_summary_is_honest_about_an_open_cluster() -> None:
+    report = Report(cluster="lab", hub=NodeId("n1"))
+    assert summarize_cluster(report, names={"n1": "desk"}) == (
+        "cluster lab (open, `exo cluster secret` closes it), hub desk"
+    )
+    alone = Report(cluster="lab", closed=True, why="waiting for desk")
+    assert summarize_cluster(alone, names={}) == "cluster lab (closed), no hub: waiting for desk"
