@@ -54,6 +54,8 @@ class Macmon:
         self._silence = silence or max(SILENT_INTERVALS * interval, LEAST_SILENCE)
         self._newest: tuple[MacmonSample, float] | None = None
         self.starts = 0
+        self.settled = asyncio.Event()
+        """Set once it is known whether macmon measures."""
         self.pid: int | None = None
         """Of macmon itself while it runs."""
 
@@ -71,6 +73,7 @@ class Macmon:
                 await self._follow()
             except MacmonFailure as failure:
                 self._board.note("macmon", explain(failure))
+                self.settled.set()
                 log.warning("macmon does not measure", reason=failure.reason, detail=failure.detail)
                 await self._clock.sleep(RESTART if failure.reason == "silent" else RETRY)
 
@@ -87,6 +90,7 @@ class Macmon:
             self.pid = int(line) if line.strip().isdigit() else None
             await self._take(process, said, patience=self._preflight, reason="no_sample")
             self._board.note("macmon")
+            self.settled.set()
             while True:
                 await self._take(process, said, patience=self._silence, reason="silent")
         finally:
