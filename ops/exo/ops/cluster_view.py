@@ -13,7 +13,7 @@ from exo.streams.ids import InstanceId, NodeId, RunnerId
 from exo.streams.instances import Failed, Instance, Loading, Ready, RemovedInstance, RunnerRecord
 from exo.streams.nodes import NodeRecord
 from exo.streams.tasks import TaskRecord
-from exo.streams.telemetry import Gauge, MemoryGauge, ProcessorGauge, ThroughputGauge
+from exo.streams.telemetry import Gauge, MemoryGauge, ProcessorGauge, ThroughputGauge, is_stale
 
 INSTANCE_COLUMNS = ("MODEL", "STATUS", "REQUESTS", "SINCE", "NODES", "INSTANCE")
 NODE_COLUMNS = ("NODE", "STATUS", "ROLE", "MODELS", "MEMORY", "CPU", "TOKENS/S", "SINCE", "VERSION", "ID")
@@ -90,19 +90,29 @@ def list_nodes(view: ClusterView, *, now: float, hub: str = "") -> list[list[str
 
 def _show_node(view: ClusterView, node: NodeRecord, *, now: float, hub: str) -> list[str]:
     gauges = _fresh_gauges(view, node.id)
-    memory, processor, speed = gauges.get("memory"), gauges.get("processor"), gauges.get("throughput")
+    processor, speed = gauges.get("processor"), gauges.get("throughput")
     return [
         node.facts.name,
         _show_liveness(node),
         _show_role(node, master=view.master, hub=hub),
         str(sum(any(shard.node == node.id for shard in one.shards) for one in view.instances.values())),
-        f"{show_bytes(memory.available)} of {show_bytes(memory.total)}" if isinstance(memory, MemoryGauge) else "-",
+        _show_memory(view, node),
         f"{processor.utilization:.0%}" if isinstance(processor, ProcessorGauge) else "-",
         f"{speed.generated_tokens_per_second:.1f}" if isinstance(speed, ThroughputGauge) else "-",
         show_duration(now - node.since / 1000),
         node.facts.version,
         node.id,
     ]
+
+
+def _show_memory(view: ClusterView, node: NodeRecord) -> str:
+    """Memory decides where models go, so that an old number is shown as well, as an old one."""
+    reading = view.telemetry.get(node.id, {}).get("memory")
+    if reading is None or not isinstance(reading.gauge, MemoryGauge):
+        return "-"
+    text = f"{show_bytes(reading.gauge.available)} of {show_bytes(reading.gauge.total)}"
+    fresh = node.online and not is_stale(reading.age, interval=reading.interval)
+    return text if fresh else f"{text} ({show_duration(reading.age)} ago)"
 
 
 def _show_liveness(node: NodeRecord) -> str:
@@ -122,7 +132,7 @@ def _fresh_gauges(view: ClusterView, node: NodeId) -> dict[str, Gauge]:
     if not _is_online(view, node):
         return {}
     readings = view.telemetry.get(node, {}).items()
-    return {name: reading.gauge for name, reading in readings if reading.age <= max(3 * reading.interval, 5)}
+    return {name: reading.gauge for name, reading in readings if not is_stale(reading.age, interval=reading.interval)}
 
 
 def list_removed(view: ClusterView, *, now: float, limit: int = 5) -> list[list[str]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from exo.ops.doctor_cluster import ClusterFacts, check_cluster
+from exo.ops.doctor_hardware import HardwareFacts, check_hardware
 from exo.ops.findings import Finding
 from exo.ops.terminal import show_bytes
 
@@ -92,6 +93,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     machine: MachineFacts = MachineFacts()
     node: NodeFacts = NodeFacts()
     cluster: ClusterFacts = ClusterFacts()
+    hardware: HardwareFacts = HardwareFacts()
     data_dir: str = ""
     data_dir_problem: str = ""
     store_size: int = 0
@@ -109,6 +111,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_check_machine(facts.machine),
         *_check_node(facts.node, facts.version),
         *check_cluster(facts.cluster),
+        *check_hardware(facts.hardware),
         _check_dashboard(facts),
         *_check_models(facts.models),
     ]

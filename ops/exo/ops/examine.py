@@ -26,6 +26,7 @@ from exo.ops.client import NodeClient
 from exo.ops.doctor import BrokerFacts, EngineFacts, Facts, MachineFacts, ModelFolder, NodeFacts
 from exo.ops.errors import CommandError
 from exo.ops.examine_cluster import examine_cluster
+from exo.ops.examine_hardware import examine_hardware
 from exo.ops.layers import Loaded
 from exo.ops.lock import is_held, read_holder
 from exo.ops.model_directories import find_model_directories
@@ -51,8 +52,12 @@ async def examine(loaded: Loaded) -> Facts:
     """Look at everything at once."""
     paths = loaded.paths
     directories = find_model_directories(loaded.settings, paths)
-    broker, engine, node, cluster = await asyncio.gather(
-        _examine_broker(loaded), _examine_engine(loaded.settings), _examine_node(loaded), examine_cluster(loaded)
+    broker, engine, node, cluster, hardware = await asyncio.gather(
+        _examine_broker(loaded),
+        _examine_engine(loaded.settings),
+        _examine_node(loaded),
+        examine_cluster(loaded),
+        examine_hardware(loaded),
     )
     return Facts(
         version=exo_version(),
@@ -62,6 +67,7 @@ async def examine(loaded: Loaded) -> Facts:
         machine=_examine_machine(directories.writable[0], paths.store),
         node=node,
         cluster=cluster,
+        hardware=hardware,
         data_dir=str(paths.data),
         data_dir_problem=_find_data_dir_problem(paths.data),
         store_size=_measure(paths.store),
