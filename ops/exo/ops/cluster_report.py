@@ -5,13 +5,15 @@ Every field may be absent: the node may be of another version, and its words mus
 
 import msgspec
 
-from exo.broker.peering import Attempt, BadAddress, DiscoveryState, Refusal, Stranger
+from exo.broker.cluster_report import MethodReport
+from exo.broker.peering import Attempt, BadAddress, Refusal, Stranger
+from exo.streams.findings import NodeFinding
 from exo.streams.ids import NodeId
 from exo.streams.merges import Merge
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
-    """Another node of the cluster as the asked one reaches it."""
+    """A node of the cluster as the asked one reaches it."""
 
     node: NodeId
     name: str = ""
@@ -21,37 +23,37 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     reached: bool = True
 
 
-class FindingView(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is wrong, in the node's own words."""
-
-    code: str
-    message: str
-    remedy: str = ""
-
-
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """How the asked node stands with the others."""
+    """How the asked node, `node`, stands with the others. `members` holds it as well."""
 
+    node: NodeId = NodeId("")
     cluster: str = ""
     closed: bool = False
     role: str = ""
     hub: NodeId = NodeId("")
     session: str = ""
     why: str = ""
-    addresses: tuple[str, ...] = ()
-    """Where its own cluster port can be tried."""
+    port: int = 0
     members: tuple[MemberView, ...] = ()
-    discovery: DiscoveryState = DiscoveryState("off")
+    methods: tuple[MethodReport, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     strangers: tuple[Stranger, ...] = ()
     bad_addresses: tuple[BadAddress, ...] = ()
-    findings: tuple[FindingView, ...] = ()
+    findings: tuple[NodeFinding, ...] = ()
 
     @property
     def reached(self) -> tuple[MemberView, ...]:
-        """The members that answer now."""
-        return tuple(member for member in self.members if member.reached)
+        """The other members that answer now."""
+        return tuple(member for member in self.members if member.reached and member.node != self.node)
+
+    @property
+    def further_findings(self) -> tuple[NodeFinding, ...]:
+        """Those that say more than `refusals` and `bad_addresses` do."""
+        said: set[str] = {refusal.code for refusal in self.refusals}
+        if self.bad_addresses:
+            said.add("bad_peer_address")
+        return tuple(finding for finding in self.findings if finding.code not in said)
 
 
 class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):

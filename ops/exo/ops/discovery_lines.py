@@ -1,14 +1,13 @@
 """How nodes found each other, in words: the lines of `exo status` and `exo cluster show`. Pure text.
 
-Whoever was seen and did not join is named with the reason, and a node that saw nobody is told what
-to type.
+Whoever was seen and did not join is named with the reason; what to type when nobody was seen is the
+node's own finding.
 """
 
 from collections.abc import Iterator
 
 from exo.broker.peering import Attempt, Refusal, Stranger
 from exo.ops.cluster_report import ClusterAnswer, Report
-from exo.ops.join_line import make_join_line
 from exo.ops.terminal import show_duration
 from exo.streams.merges import Merge
 
@@ -16,7 +15,7 @@ _MOST = 8
 """Lines of one kind; what is beyond them is counted."""
 _QUIET_REFUSALS = frozenset({"same_node", "connected"})
 """Nothing is wrong: a node dialled itself, or a pair that has a connection already."""
-_METHODS = {"bootstrap": "by address", "member": "through members", "remembered": "from earlier runs"}
+_LISTS = {"bootstrap": "by address", "member": "through members", "remembered": "from earlier runs"}
 
 
 def describe_discovery(answer: ClusterAnswer, *, now: float) -> list[str]:
@@ -24,38 +23,28 @@ def describe_discovery(answer: ClusterAnswer, *, now: float) -> list[str]:
     report = answer.report
     return [
         *_describe_methods(report),
-        *_describe_nobody(report),
+        *_limit([f"{one.message}; {one.remedy}" if one.remedy else one.message for one in report.further_findings]),
         *_limit([_describe_refusal(one, now) for one in report.refusals if one.code not in _QUIET_REFUSALS]),
         *_limit([_describe_stranger(one, report) for one in report.strangers]),
         *_limit([_describe_failure(one) for one in report.attempts if _has_failed(one)]),
         *_limit([f"not an address, skipped: {one.text!r}: {one.reason}" for one in report.bad_addresses]),
-        *_limit([f"{one.message} -> {one.remedy}" if one.remedy else one.message for one in report.findings]),
         *_limit([line for merge in answer.merges for line in _describe_merge(merge, now)]),
     ]
 
 
 def _describe_methods(report: Report) -> Iterator[str]:
-    multicast = report.discovery
-    said = {
-        "running": f"multicast runs and sees {multicast.seen}",
-        "off": "multicast is off",
-        "failed": f"multicast failed: {multicast.reason}",
-    }[multicast.state]
-    words = [said]
-    for source, name in _METHODS.items():
+    words: list[str] = []
+    for method in report.methods:
+        if method.method not in _LISTS:
+            detail = f": {method.detail}" if method.detail else f", sees {method.seen}" if method.state != "off" else ""
+            words.append(f"{method.method} {method.state}{detail}")
+    for source, name in _LISTS.items():
         dialled = [one for one in report.attempts if source in one.sources]
         if dialled:
             connected = sum(one.outcome == "connected" for one in dialled)
             words.append(f"{name} {connected} of {len(dialled)} reached")
-    yield f"discovery: {'; '.join(words)}"
-
-
-def _describe_nobody(report: Report) -> Iterator[str]:
-    if report.reached:
-        return
-    yield f"no other node was seen; on the other machine: {make_join_line(report.cluster, report.addresses)}"
-    if not report.attempts:
-        yield "or give this one an address: exo up --join HOST. `exo doctor` looks at network and firewall"
+    if words:
+        yield f"discovery: {'; '.join(words)}"
 
 
 def _describe_refusal(refusal: Refusal, now: float) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from exo.ops.cluster_report import ClusterAnswer
-from exo.ops.discovery_lines import describe_discovery
 from exo.ops.findings import Finding
 
 MOST_OFFSET = 30.0
@@ -18,6 +17,12 @@ _OPEN_PORTS = {
     "firewalld": "sudo firewall-cmd --permanent --add-port={port}-52415/tcp --add-port=5353/udp"
     " && sudo firewall-cmd --reload",
     "macos": "System Settings > Privacy & Security > Local Network: allow the terminal, or exo",
+}
+_REFUSED = {
+    "secret_mismatch": "`exo cluster join SECRET` on the machine that lacks it; `exo cluster secret` prints it",
+    "version_incompatible": "install the same version on both",
+    "duplicate_node": "stop one of the two, delete `node_id` in its data directory, and start it again",
+    "other_cluster": "to join the two, start both with the same --namespace",
 }
 
 
@@ -36,7 +41,6 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0
     port_holder: str = ""
     """Who has the cluster port while no node runs."""
-    now: float = 0
 
 
 def check_cluster(facts: ClusterFacts) -> Iterator[Finding]:
@@ -79,29 +83,19 @@ def _check_network(facts: ClusterFacts) -> Iterator[Finding]:
 
 def _check_report(facts: ClusterFacts, answer: ClusterAnswer) -> Iterator[Finding]:
     report = answer.report
-    for finding in report.findings:
-        yield Finding(finding.code.replace("_", " "), "warning", finding.message, finding.remedy)
     if not report.hub:
         yield Finding("hub", "error", f"none: {report.why or 'nobody answers'}", "`exo status` says what is tried")
-    count = len(report.reached)
-    lines = describe_discovery(msgspec.structs.replace(answer, merges=()), now=facts.now)
-    if count:
-        yield Finding("discovery", "ok", f"{count} other nodes reached; {lines[0]}")
+    if report.reached:
+        yield Finding("discovery", "ok", f"{len(report.reached)} other nodes reached")
     else:
-        yield Finding("discovery", "warning", "no other node is reached", lines[1])
         yield from _suggest_firewalls(facts)
+    for finding in report.further_findings:
+        yield Finding(finding.code.replace("_", " "), "warning", finding.message, finding.remedy)
     for refusal in report.refusals:
-        if refusal.code in {"secret_mismatch", "version_incompatible", "duplicate_node"}:
-            yield Finding("discovery", "warning", *_explain_refusal(refusal.code, refusal.name, refusal.reason))
-
-
-def _explain_refusal(code: str, name: str, reason: str) -> tuple[str, str]:
-    remedy = {
-        "secret_mismatch": "`exo cluster join SECRET` on the machine that lacks it; `exo cluster secret` prints it",
-        "version_incompatible": "install the same version on both",
-        "duplicate_node": "stop one of the two, delete `node_id` in its data directory, and start it again",
-    }[code]
-    return f"{name or 'a node'}: {reason}", remedy
+        if refusal.code in _REFUSED:
+            yield Finding(
+                "refused", "warning", f"{refusal.name or refusal.address}: {refusal.reason}", _REFUSED[refusal.code]
+            )
 
 
 def _suggest_firewalls(facts: ClusterFacts) -> Iterator[Finding]:

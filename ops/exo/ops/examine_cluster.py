@@ -41,7 +41,6 @@ async def examine_cluster(loaded: Loaded) -> ClusterFacts:
         firewalls=tuple(find_firewalls()),
         port=settings.cluster_port,
         port_holder="" if is_held(paths.lock_file) else find_port_holder(settings.cluster_port),
-        now=time.time(),
     )
     node = read_node_file(paths)
     if node is None or not node.api_url:

@@ -23,7 +23,8 @@ REPORT = {
     "role": "hub",
     "hub": "n1",
     "why": "nobody else is there",
-    "addresses": ["10.0.0.7:52414"],
+    "node": "n1",
+    "methods": [{"method": "zeroconf", "state": "off"}],
     "members": [{"node": "n2", "name": "desk", "version": "1", "role": "following", "address": "10.0.0.8:52414"}],
     "something_newer": 1,
 }
@@ -45,7 +46,15 @@ def api(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedApi]:
         return api.client()
 
     monkeypatch.setattr("exo.ops.client.NodeClient", connect)
-    node = RunningNode(pid=os.getpid(), node_id=NodeId("n1"), name="box", version="1", api_url="http://node:1")
+    node = RunningNode(
+        pid=os.getpid(),
+        node_id=NodeId("n1"),
+        name="box",
+        version="1",
+        api_url="http://node:1",
+        cluster="lab",
+        cluster_addresses=("127.0.0.1:52414", "10.0.0.7:52414"),
+    )
     with DirectoryLock(paths.lock_file):
         write_node_file(paths.node_file, node)
         yield api
@@ -60,9 +69,8 @@ def read_secret(paths: Paths) -> str:
 
 
 def test_closing_writes_the_file_tells_the_node_and_prints_the_join_lines(
-    paths: Paths, api: ScriptedApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    paths: Paths, api: ScriptedApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("EXO_NAMESPACE", "lab")
     assert run(paths, "secret") == 0
     secret = read_secret(paths)
     assert paths.secret_file.stat().st_mode & 0o777 == 0o600
@@ -70,7 +78,7 @@ def test_closing_writes_the_file_tells_the_node_and_prints_the_join_lines(
         f"exo cluster join {secret}",
         "exo up --namespace lab --join 10.0.0.7:52414",
     ]
-    assert [name for name, _ in api.asked] == ["POST /v1/cluster/rekey", "GET /v1/cluster"]
+    assert [name for name, _ in api.asked] == ["POST /v1/cluster/rekey"]
     assert secret not in repr(api.asked)
 
 
@@ -150,6 +158,6 @@ def test_status_shows_state_and_discovery_together(
     shown = capsys.readouterr()
     assert shown.out.splitlines()[1].split("\t")[:3] == ["box", "online", "hub, master"]
     assert "cluster lab (closed), hub box" in shown.err
-    assert "discovery: multicast is off" in shown.err
+    assert "discovery: zeroconf off" in shown.err
     assert cli.run(["status", "--json", "--data-dir", str(paths.data)]) == 0
     assert '"cluster": "lab"' in capsys.readouterr().out

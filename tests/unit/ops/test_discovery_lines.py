@@ -5,15 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from exo.broker.peering import Attempt, BadAddress, DiscoveryState, Refusal, Stranger
+from exo.broker.cluster_report import MethodReport
+from exo.broker.peering import Attempt, BadAddress, Refusal, Stranger
 from exo.ops.banner import exo_version
-from exo.ops.cluster_report import ClusterAnswer, FindingView, MemberView, Report
+from exo.ops.cluster_report import ClusterAnswer, Report
 from exo.ops.discovery_lines import describe_discovery, summarize_cluster
+from exo.streams.findings import NodeFinding
 from exo.streams.ids import NodeId, SessionId
 from exo.streams.merges import Dropped, Merge
 
 NOW = 1_000.0
-MEMBER = MemberView(node=NodeId("n2"), name="desk")
 
 
 def describe(*merges: Merge, **fields: Any) -> list[str]:
@@ -33,20 +34,24 @@ def refusal(code: Any, *, by_us: bool = True, times: int = 1) -> Refusal:
 
 
 def test_every_method_says_how_it_went() -> None:
+    zeroconf = MethodReport(method="zeroconf", state="running", seen=2)
+    listed = MethodReport(method="bootstrap", state="tried", seen=3)
     attempts = (attempt("a:1", "connected"), attempt("b:1", "refused", failures=1), attempt("c:1", "untried"))
-    (first, *_) = describe(discovery=DiscoveryState("running", seen=2), attempts=attempts, members=(MEMBER,))
-    assert first == "discovery: multicast runs and sees 2; by address 1 of 3 reached"
-    (first, *_) = describe(discovery=DiscoveryState("failed", reason="no interface"), members=(MEMBER,))
-    assert first == "discovery: multicast failed: no interface"
-    assert describe(members=(MEMBER,)) == ["discovery: multicast is off"]
+    (first, *_) = describe(methods=(zeroconf, listed), attempts=attempts)
+    assert first == "discovery: zeroconf running, sees 2; by address 1 of 3 reached"
+    failed = MethodReport(method="zeroconf", state="failed", detail="no interface")
+    assert describe(methods=(failed,)) == ["discovery: zeroconf failed: no interface"]
+    assert describe(methods=(MethodReport(method="zeroconf", state="off"),)) == ["discovery: zeroconf off"]
 
 
 def test_who_saw_nobody_is_told_what_to_type() -> None:
-    lines = describe(addresses=("10.0.0.7:52414",))
-    assert lines[1] == "no other node was seen; on the other machine: exo up --join 10.0.0.7:52414"
-    assert "exo up --join HOST" in lines[2]
-    lost = MemberView(node=NodeId("n2"), reached=False)
-    assert "no other node was seen" in describe(members=(lost,))[1]
+    alone = NodeFinding(code="no_other_node", message="no other node was found", remedy="exo up --join a:1")
+    assert describe(findings=(alone,)) == ["no other node was found; exo up --join a:1"]
+
+
+def test_a_refusal_is_told_once() -> None:
+    finding = NodeFinding(code="secret_mismatch", message="it has another secret")
+    assert len(describe(refusals=(refusal("secret_mismatch"),), findings=(finding,))) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,33 +71,33 @@ def test_who_saw_nobody_is_told_what_to_type() -> None:
         ),
         ({"bad_addresses": (BadAddress("a:b:c", "no port"),)}, "not an address, skipped: 'a:b:c': no port"),
         (
-            {"findings": (FindingView(code="c", message="the disk is full", remedy="make room"),)},
-            "the disk is full -> make room",
+            {"findings": (NodeFinding(code="c", message="the disk is full", remedy="make room"),)},
+            "the disk is full; make room",
         ),
     ],
 )
 def test_nobody_is_ignored_in_silence(fields: dict[str, Any], line: str) -> None:
-    assert line in describe(members=(MEMBER,), **fields)
+    assert line in describe(**fields)
 
 
 def test_a_stranger_is_named_with_what_would_join_it() -> None:
     stranger = Stranger(
         node=NodeId("n3"), name="attic", cluster="0.0.9", version="0.0.9", address="10.0.0.3:52414", seen_at=0
     )
-    (_, line) = describe(members=(MEMBER,), strangers=(stranger,))
+    (line,) = describe(strangers=(stranger,))
     assert "attic at 10.0.0.3:52414, version 0.0.9, is of cluster '0.0.9'" in line
     assert "exo up --namespace '0.0.9'" in line
 
 
 @pytest.mark.parametrize("code", ["same_node", "connected"])
 def test_what_is_in_order_is_not_mentioned(code: str) -> None:
-    assert len(describe(members=(MEMBER,), refusals=(refusal(code),))) == 1
+    assert describe(refusals=(refusal(code),)) == []
 
 
 def test_a_merge_says_what_was_dropped() -> None:
     dropped = Dropped(kind="task", id="t1", name="", reason="its node was in the other cluster")
     merge = Merge(session=SessionId("s1"), at=970_000, adopted=("i1",), dropped=(dropped,), more_dropped=2)
-    assert describe(merge, members=(MEMBER,))[1:] == [
+    assert describe(merge) == [
         "session s1 was merged into this one 30s ago: 1 kept, 3 dropped",
         "dropped task t1: its node was in the other cluster",
     ]
@@ -100,8 +105,8 @@ def test_a_merge_says_what_was_dropped() -> None:
 
 def test_many_lines_of_one_kind_are_counted() -> None:
     bad = tuple(BadAddress(f"{number}", "no port") for number in range(20))
-    lines = describe(members=(MEMBER,), bad_addresses=bad)
-    assert len(lines) == 10
+    lines = describe(bad_addresses=bad)
+    assert len(lines) == 9
     assert lines[-1] == "and 12 more: `exo status --json`"
 
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from exo.broker.peering import DiscoveryState, Refusal
-from exo.ops.cluster_report import ClusterAnswer, FindingView, MemberView, Report
+from exo.broker.peering import Refusal
+from exo.ops.cluster_report import ClusterAnswer, MemberView, Report
 from exo.ops.cluster_view import ClusterView
 from exo.ops.doctor_cluster import ClusterFacts, check_cluster
 from exo.ops.examine_cluster import examine_cluster, find_firewalls, find_offsets
@@ -18,17 +18,18 @@ from exo.ops.findings import Finding
 from exo.ops.layers import load_settings
 from exo.ops.port_holder import find_port_holder, parse_lsof
 from exo.ops.secret import new_secret, store_secret
+from exo.streams.findings import NodeFinding
 from exo.streams.ids import NodeId
 
 REPORT = Report(
     cluster="lab",
     hub=NodeId("n1"),
-    addresses=("10.0.0.7:52414",),
-    members=(MemberView(node=NodeId("n2"), name="desk"),),
-    discovery=DiscoveryState("running", seen=1),
+    node=NodeId("n1"),
+    members=(MemberView(node=NodeId("n1"), name="box"), MemberView(node=NodeId("n2"), name="desk")),
 )
-HEALTHY = ClusterFacts(answer=ClusterAnswer(report=REPORT), port=52414, now=1000)
-ALONE = replace(HEALTHY, answer=ClusterAnswer(report=replace(REPORT, members=())))
+HEALTHY = ClusterFacts(answer=ClusterAnswer(report=REPORT), port=52414)
+NOBODY = NodeFinding(code="no_other_node", message="no other node was found", remedy="exo up --join a:1")
+ALONE = replace(HEALTHY, answer=ClusterAnswer(report=replace(REPORT, members=REPORT.members[:1], findings=(NOBODY,))))
 
 
 def report(**fields: Any) -> ClusterFacts:
@@ -46,7 +47,7 @@ def refuse(code: Any) -> ClusterFacts:
 def test_a_healthy_cluster_has_nothing_to_repair() -> None:
     findings = list(check_cluster(HEALTHY))
     assert [finding.severity for finding in findings] == ["ok"]
-    assert findings[0].message == "1 other nodes reached; discovery: multicast runs and sees 1"
+    assert findings[0].message == "1 other nodes reached"
 
 
 @pytest.mark.parametrize(
@@ -58,17 +59,18 @@ def test_a_healthy_cluster_has_nothing_to_repair() -> None:
         (replace(HEALTHY, network=False), "network", "warning", "none", "cable"),
         (replace(HEALTHY, port_holder="x (process 7)"), "cluster port", "warning", "taken by x", "--cluster-port"),
         (report(hub=NodeId(""), why="waiting"), "hub", "error", "none: waiting", "exo status"),
-        (ALONE, "discovery", "warning", "no other node", "exo up --namespace lab --join 10.0.0.7:52414"),
+        (ALONE, "no other node", "warning", "no other node was found", "exo up --join a:1"),
         (replace(ALONE, firewalls=("ufw",)), "firewall", "warning", "ufw is on", "52414:52415/tcp"),
         (replace(ALONE, firewalls=("firewalld",)), "firewall", "warning", "firewalld is on", "5353/udp"),
         (replace(ALONE, firewalls=("macos",)), "firewall", "warning", "macos", "Local Network"),
-        (refuse("secret_mismatch"), "discovery", "warning", "attic: the reason", "exo cluster join"),
-        (refuse("duplicate_node"), "discovery", "warning", "attic: the reason", "node_id"),
-        (refuse("version_incompatible"), "discovery", "warning", "attic: the reason", "same version"),
+        (refuse("other_cluster"), "refused", "warning", "attic: the reason", "--namespace"),
+        (refuse("secret_mismatch"), "refused", "warning", "attic: the reason", "exo cluster join"),
+        (refuse("duplicate_node"), "refused", "warning", "attic: the reason", "node_id"),
+        (refuse("version_incompatible"), "refused", "warning", "attic: the reason", "same version"),
         (replace(HEALTHY, offsets={"desk": 3600.0}), "clock", "warning", "desk is 3600 s ahead", "timedatectl"),
         (replace(HEALTHY, offsets={"desk": -31.0}), "clock", "warning", "desk is 31 s behind", "timedatectl"),
         (
-            report(findings=(FindingView(code="store_full", message="no room", remedy="make room"),)),
+            report(findings=(NodeFinding(code="store_full", message="no room", remedy="make room"),)),
             "store full",
             "warning",
             "no room",

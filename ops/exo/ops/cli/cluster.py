@@ -13,7 +13,7 @@ import typer
 from exo.ops.cli.options import DataDir, Json, Url, ask_node
 from exo.ops.errors import CommandError, UsageError
 from exo.ops.layers import Loaded, load_settings
-from exo.ops.node_file import RunningNode, read_node_file
+from exo.ops.node_file import read_node_file
 from exo.ops.secret import SECRET_VARIABLE, check_secret, find_secret, forget_secret, new_secret, store_secret
 from exo.ops.terminal import print_table, say, tell
 
@@ -131,11 +131,6 @@ def _make_join_line(loaded: Loaded) -> str:
     from exo.ops.join_line import make_join_line
 
     node = read_node_file(loaded.paths)
-    addresses = _list_addresses(node) if node else ()
-    return make_join_line(loaded.settings.namespace, addresses)
-
-
-def _list_addresses(node: RunningNode) -> tuple[str, ...]:
-    if not node.api_url:
-        return ()
-    return ask_node(node.api_url, None, _read).report.addresses
+    if node is None:
+        return make_join_line(loaded.settings.namespace, ())
+    return make_join_line(node.cluster or loaded.settings.namespace, node.cluster_addresses)
