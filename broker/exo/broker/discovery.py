@@ -79,7 +79,8 @@ class Discovery:
 
     async def _run(self) -> None:
         while True:
-            addresses = tuple(self._settings.interfaces) or tuple(list_usable(list_interface_addresses()))
+            host = self._settings.host
+            addresses = (host,) if host else tuple(list_usable(list_interface_addresses()))
             if addresses != self._addresses or self._zeroconf is None:
                 await self._close()
                 await self._open(addresses)
@@ -105,7 +106,7 @@ class Discovery:
     async def _register(self, addresses: tuple[str, ...]) -> None:
         v4_only = not any(":" in one for one in addresses)
         zeroconf = AsyncZeroconf(
-            interfaces=list(self._settings.interfaces) or InterfaceChoice.All,
+            interfaces=[self._settings.host] if self._settings.host else InterfaceChoice.All,
             ip_version=IPVersion.V4Only if v4_only else IPVersion.All,
         )
         self._zeroconf, self._addresses = zeroconf, addresses

@@ -34,7 +34,7 @@ PATIENCE: Final = 10.0
 
 
 class Link:
-    """A connection that stands. `on_hello` is called for each Hello that says something new."""
+    """A connection that stands. `on_hello` is called for each Hello with something new, before it becomes `hello`."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class Link:
         match frame:
             case Saying(hello):
                 self._check(hello)
-                self.hello = hello
                 self._on_hello(self, hello)
+                self.hello = hello
             case Introduction(hello):
                 self._check(hello)
                 if self._admission is None:

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import structlog
 from msgspec.structs import replace
 
+from exo.broker.cluster_frames import Greeting
 from exo.broker.greeting import RefusedError
 from exo.broker.peering import BadAddress, Refusal, Stranger
 from exo.streams.ids import NodeId
@@ -33,6 +34,7 @@ class Notes:
         self.strangers: dict[NodeId, Stranger] = {}
         self.bad_addresses: dict[str, BadAddress] = {}
         self.counters: dict[str, int] = {}
+        self._skipped: dict[tuple[str, str], None] = {}
         self._logged: dict[str, float] = {}
 
     def refuse(self, error: RefusedError, *, address: str) -> None:
@@ -90,6 +92,15 @@ class Notes:
             self._logged[kind] = now
             details = {name: _clip(text) for name, text in details.items()}
             log.warning("trouble on the cluster port", kind=kind, times=self.counters[kind], **details)
+
+    def skip_frame(self, kind: str, sender: Greeting) -> None:
+        """Count a frame of a type that this version does not know; one log line for each peer and type."""
+        self.counters["unknown_frames"] = self.counters.get("unknown_frames", 0) + 1
+        key = (sender.node, _clip(kind))
+        if key not in self._skipped:
+            self._skipped[key] = None
+            _trim(self._skipped)
+            log.warning("skipped a frame of an unknown type", kind=key[1], name=sender.name, version=sender.version)
 
 
 def now_ms() -> int:

@@ -24,7 +24,7 @@ class PeerTable:
         self._peers: dict[NodeId, Peer] = {}
         self._listeners: list[Callable[[], None]] = []
         self._clock = clock
-        self._ticked_at = self._listening_since = clock()
+        self._ticked_at = self._woke_at = clock()
         self._reached: frozenset[NodeId] = frozenset()
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -60,7 +60,8 @@ class PeerTable:
         return None
 
     def _is_dead(self, link: Link) -> bool:
-        return link.stream.closed or link.is_silent(self._clock(), listening_since=self._listening_since)
+        now = self._clock()
+        return link.stream.closed or link.is_silent(now, listening_since=self._listening_since(now))
 
     def drop(self, link: Link) -> bool:
         """Forget a connection that ended; tells whether its node is cut off by that."""
@@ -104,9 +105,17 @@ class PeerTable:
         return {node: self._refresh(peer) for node, peer in self._peers.items()}
 
     def reached(self) -> dict[NodeId, Peer]:
-        """Give the peers heard within `SILENCE`."""
-        since = self._clock() - SILENCE
-        return {node: peer for node, peer in self.known().items() if peer.heard_at >= since}
+        """Give the peers heard within `SILENCE`, of the time in which we could have heard them."""
+        now = self._clock()
+        return {
+            node: peer
+            for node, peer in self.known().items()
+            if now - peer.heard_at <= SILENCE or (peer.connected and now - self._listening_since(now) <= SILENCE)
+        }
+
+    def _listening_since(self, now: float) -> float:
+        # Without ticks we were stopped or asleep, and what came meanwhile is not read yet.
+        return now if now - self._ticked_at > 2 * HEARTBEAT else self._woke_at
 
     def _refresh(self, peer: Peer) -> Peer:
         link = self.links.get(peer.hello.node)
@@ -115,12 +124,10 @@ class PeerTable:
     def tick(self) -> None:
         """Cut connections that fell silent, and tell who is not reached any more; called each `HEARTBEAT`."""
         now = self._clock()
-        if now - self._ticked_at > 2 * HEARTBEAT:
-            # We were stopped or asleep, and what came meanwhile is not read yet.
-            self._listening_since = now
+        self._woke_at = self._listening_since(now)
         self._ticked_at = now
         for link in tuple(self.links.values()):
-            if link.is_silent(now, listening_since=self._listening_since):
+            if link.is_silent(now, listening_since=self._woke_at):
                 log.info("a peer fell silent", name=link.greeting.name, node=link.greeting.node, address=link.address)
                 link.stream.abort()
                 self.drop(link)

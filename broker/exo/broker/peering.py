@@ -39,9 +39,7 @@ class PeersSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A busy port that a person chose is an error; a busy default is replaced by any free one."""
     bootstrap: tuple[str, ...] = ()
     discovery: bool = True
-    """Look for others by zeroconf."""
-    interfaces: tuple[str, ...] = ()
-    """Addresses whose interfaces discovery uses; empty for all."""
+    """Look for others by zeroconf, on the interfaces that we listen on."""
     remembered: Path | None = None
     """The file with the addresses of earlier peers."""
 

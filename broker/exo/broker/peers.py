@@ -30,7 +30,7 @@ from exo.broker.peer_notes import Notes
 from exo.broker.peer_table import PeerTable
 from exo.broker.peering import NOBODY, LinkSample, Peer, PeersReport, PeersSettings, Source
 from exo.broker.probes import answer
-from exo.broker.remembered import read_remembered, write_remembered
+from exo.broker.remembered import MOST_ADDRESSES_KEPT, read_remembered, write_remembered
 from exo.broker.survey import measure_addresses
 from exo.streams.ids import NodeId
 
@@ -80,6 +80,7 @@ class Peers:
         self._discovery: Discovery | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._announcement: asyncio.TimerHandle | None = None
+        self._remembered: list[str] = []
         self._own: tuple[float, tuple[str, ...]] = (0.0, ())
 
     # Life.
@@ -104,7 +105,8 @@ class Peers:
         for address in self.settings.bootstrap:
             self.suggest(address, source="bootstrap")
         if self.settings.remembered is not None:
-            for address in read_remembered(self.settings.remembered):
+            self._remembered = read_remembered(self.settings.remembered)
+            for address in self._remembered:
                 self.suggest(address, source="remembered")
         for work, name in ((self._dialler.run(), "dial peers"), (self._beat(), "heartbeat to peers")):
             self._tasks.append(asyncio.create_task(work, name=name))
@@ -184,10 +186,10 @@ class Peers:
                 for address in member.addresses[:MOST_ADDRESSES]:
                     self.suggest(address, source="member", node=member.node)
 
-    def _remember(self) -> None:
-        file = self.settings.remembered
-        if file is not None and self._table.links:
-            write_remembered(file, [link.address for link in reversed(self._table.links.values())])
+    def _remember(self, address: str) -> None:
+        if self.settings.remembered is not None and address not in self._remembered[:1]:
+            self._remembered = [address, *(one for one in self._remembered if one != address)][:MOST_ADDRESSES_KEPT]
+            write_remembered(self.settings.remembered, self._remembered)
 
     # Connections.
 
@@ -235,15 +237,16 @@ class Peers:
                 self.announce()
 
     def _hear(self, link: Link, hello: Hello) -> None:
-        is_new = link.hello is None
+        earlier = link.hello
         self._table.hear(link, hello)
-        self._suggest_members(hello)
-        if is_new:
-            self._remember()
+        if earlier is None or (earlier.addresses, earlier.members) != (hello.addresses, hello.members):
+            self._suggest_members(hello)
+        if earlier is None:
+            self._remember(link.address)
             self.announce()
 
     def _skip(self, link: Link, kind: str) -> None:
-        self._notes.count("unknown_frames", kind_of_frame=kind, name=link.greeting.name, version=link.greeting.version)
+        self._notes.skip_frame(kind, link.greeting)
 
     # Hellos.
 

@@ -1,0 +1,86 @@
+"""Cluster ports for a test: on loopback, on ports the system picks, found by address only unless asked."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from exo.broker.addresses import parse_address
+from exo.broker.certificates import trusting_context
+from exo.broker.cluster_stream import Stream, dial
+from exo.broker.credentials import Credentials
+from exo.broker.greeting import Party, greet_as_client
+from exo.broker.hello import Hello, Position
+from exo.broker.peering import PeersSettings
+from exo.broker.peers import Peers, admit_all
+from exo.streams.ids import BootId, NodeId
+
+HOST = "127.0.0.1"
+
+
+def make_settings(
+    node: str,
+    *,
+    bootstrap: tuple[str, ...] = (),
+    cluster: str = "home",
+    boot: str = "",
+    port: int = 0,
+    port_is_explicit: bool = False,
+    discovery: bool = False,
+    remembered: Path | None = None,
+) -> PeersSettings:
+    return PeersSettings(
+        node=NodeId(node),
+        boot=BootId(boot or f"boot-of-{node}"),
+        name=f"the-{node}",
+        cluster=cluster,
+        version="1.0",
+        host=HOST,
+        port=port,
+        port_is_explicit=port_is_explicit,
+        bootstrap=bootstrap,
+        discovery=discovery,
+        remembered=remembered,
+    )
+
+
+def make_hello(settings: PeersSettings, *, applied: int = 0) -> Hello:
+    return Hello(
+        node=settings.node,
+        boot=settings.boot,
+        name=settings.name,
+        version=settings.version,
+        started_at=1,
+        role="starting",
+        position=Position(applied=applied),
+    )
+
+
+@asynccontextmanager
+async def running_peers(
+    settings: PeersSettings,
+    *,
+    secret: str = "",
+    hello: Callable[[], Hello] | None = None,
+    admit: Callable[[Hello], Awaitable[None]] = admit_all,
+) -> AsyncGenerator[Peers]:
+    """The cluster port of one node."""
+    credentials = Credentials(settings.cluster, secret)
+    peers = Peers(settings, credentials=credentials, hello=hello or (lambda: make_hello(settings)), admit=admit)
+    await peers.start()
+    try:
+        yield peers
+    finally:
+        await peers.stop()
+
+
+def address_of(peers: Peers) -> str:
+    return f"{HOST}:{peers.port}"
+
+
+@asynccontextmanager
+async def greeted_stream(peers: Peers, settings: PeersSettings, *, purpose: str = "peer") -> AsyncGenerator[Stream]:
+    """A member's connection whose further frames the test writes itself."""
+    party = Party(settings=settings, credentials=Credentials(settings.cluster), port=1, fingerprint=b"")
+    async with dial(parse_address(address_of(peers)), trusting_context()) as stream:
+        await greet_as_client(stream, party, purpose=purpose)
+        yield stream
