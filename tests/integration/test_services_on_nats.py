@@ -16,6 +16,7 @@ from exo.streams.chunks import Done, Failed
 from exo.streams.events import TaskCancelled
 from exo.streams.ids import BootId, NodeId, TaskId
 from exo.streams.layout import EVENTS
+from support.links import begin as begin_session
 from support.nats import CREDENTIALS
 from support.services import Cluster, eventually, scripted
 
@@ -63,7 +64,8 @@ async def test_a_node_and_its_server_come_back_with_their_models(tmp_path: Path)
 
 async def test_the_server_refuses_a_deposed_master_and_keeps_the_fence_when_cut(tmp_path: Path) -> None:
     async with hub_at(tmp_path) as hub:
-        projection = Projection(hub.bus)
+        projection = Projection(hub.bus, node=NodeId("a"), boot=BootId("boot-a"))
+        await begin_session(hub.bus, projection)
         following = asyncio.create_task(projection.run())
         await projection.caught_up(timeout=10)
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from exo.services.catalog.service import Catalog
 from exo.services.master.decide import Circumstances, decide
 from exo.services.master.sweep import sweep
-from exo.services.worker.actions import DispatchTask, StartRunner, StopRunner
-from exo.services.worker.plan import Local, LocalRunner, plan
+from exo.services.worker.actions import DispatchTask, FailTask, StartRunner, StopRunner
+from exo.services.worker.plan import Attempt, Local, LocalRunner, plan
 from exo.streams import commands as c
 from exo.streams import events as e
 from exo.streams.codec import decode_event, encode
@@ -38,6 +38,8 @@ COMMANDS: st.SearchStrategy[c.Command] = st.one_of(
     command(
         c.SubmitTask,
         task=TASKS,
+        resume_on=st.one_of(st.just(InstanceId("")), INSTANCES),
+        admitted=st.booleans(),
         model=MODELS,
         size=st.just(1),
         gateway=st.just(NODE),
@@ -112,9 +114,9 @@ def test_sweeping_ends_and_leaves_only_what_can_go_on(steps: list[c.Command | tu
 def test_a_plan_that_was_performed_has_nothing_left_to_do(steps: list[c.Command | tuple[e.Fact, BootId]]) -> None:
     state, _ = play(steps)
     boot = state.nodes[NODE].boot
-    gone = LocalRunner(id=RunnerId("gone"), status=Ready(), alive=True)
+    gone = LocalRunner(id=RunnerId("gone"), instance=InstanceId("gone"), status=Ready(), alive=True)
     runners = {gone.id: gone}
-    known: set[TaskId] = set()
+    known: set[Attempt] = set()
 
     def look() -> Local:
         return Local(node=NODE, boot=boot, now=NOW, runners=dict(runners), known_tasks=frozenset(known))
@@ -123,12 +125,14 @@ def test_a_plan_that_was_performed_has_nothing_left_to_do(steps: list[c.Command 
         for action in plan(state, look()):
             if isinstance(action, StartRunner):
                 assert action.shard.runner not in runners
-                runners[action.shard.runner] = LocalRunner(id=action.shard.runner, status=Ready(), alive=True)
+                runner = LocalRunner(id=action.shard.runner, instance=action.instance.id, status=Ready(), alive=True)
+                runners[runner.id] = runner
             elif isinstance(action, StopRunner):
                 del runners[action.runner]
-            elif isinstance(action, DispatchTask):
-                assert action.task.id not in known
-                known.add(action.task.id)
+            elif isinstance(action, DispatchTask | FailTask):
+                attempt = (action.task.id, action.task.attempt)
+                assert attempt not in known
+                known.add(attempt)
     assert plan(state, look()) == []
-    assert known == {task.id for task in state.tasks.values() if task.boot == boot}
+    assert known == {(task.id, task.attempt) for task in state.tasks.values() if task.boot == boot}
     assert set(runners) == set(state.runners)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from exo.broker.bus import Bus
+from exo.services.link import ClusterLink
 from exo.services.node import NodeServices
 from exo.services.settings import EngineSettings, NodeSettings
 from exo.streams import commands as c
@@ -46,6 +47,7 @@ from exo.streams.state import Receipt, State
 from exo.streams.tasks import TaskRecord
 from exo.streams.telemetry import MemoryGauge
 from exo.streams.views import is_ready
+from support.links import FixedLink, begin
 
 T = TypeVar("T")
 NODE, BOOT = NodeId("node-a"), BootId("boot-1")
@@ -171,13 +173,18 @@ async def eventually(probe: Callable[[], Awaitable[T]], *, what: str) -> T:
 class Cluster:
     """The services of one node on a bus, with what a gateway would do on top."""
 
-    def __init__(self, bus: Bus, settings: NodeSettings) -> None:
+    def __init__(self, bus: Bus, settings: NodeSettings, *, link: ClusterLink | None = None) -> None:
         self.bus = bus
         self.settings = settings
-        self.services = NodeServices(bus, settings)
+        self.services = NodeServices(link or FixedLink(bus, settings.node), settings)
+
+    async def start(self) -> None:
+        """Begin a session, unless the broker has one, and bring the node up."""
+        await begin(self.bus, self.services.projection)
+        await self.services.start()
 
     async def __aenter__(self) -> Self:
-        await self.services.start()
+        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:

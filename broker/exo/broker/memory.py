@@ -251,6 +251,12 @@ class _MemorySubscription:
         self._registry = registry
         self._interest: MemoryInterest = server.listen(subject, handler)
 
+    def move(self, server: MemoryServer) -> None:
+        """Listen on another server instead."""
+        self._server.unlisten(self._interest)
+        self._server = server
+        self._interest = server.listen(self._interest.pattern, self._interest.handler)
+
     async def stop(self) -> None:
         self._server.unlisten(self._interest)
         self._registry.discard(self)

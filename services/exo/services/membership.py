@@ -17,7 +17,7 @@ from exo.services.projection import Projection
 from exo.streams.codec import encode
 from exo.streams.downloads import ModelReport
 from exo.streams.events import EpochStarted, NodeJoined, NodeLeft, NodeReported, NodeTimedOut, Recorded
-from exo.streams.ids import BootId, NodeId, TaskId
+from exo.streams.ids import BootId, NodeId
 from exo.streams.layout import NODES, PRESENCE_RENEWAL, PRESENCE_TTL
 from exo.streams.nodes import NodeFacts, RunnerReport
 from exo.streams.state import State
@@ -61,6 +61,8 @@ class Membership:
     async def join(self) -> None:
         """Become present and say so in the log; `run` must follow within the TTL."""
         await self._renew()
+        state = self._projection.state
+        self._reported_in = (state.session, state.epoch)
         self._journal.record(NodeJoined(node=self._node, facts=self._facts))
         self._report()
 
@@ -68,14 +70,18 @@ class Membership:
         """Stay present until cancelled."""
         stop_listening = self._projection.on_event(self._notice)
         stop_hearing = self._bus.on_connection_change(self._hear)
+        stop_meeting = self._projection.on_session(lambda _old, new: self._reconsider(new))
         self._wake = asyncio.Event()
         try:
             while True:
                 await self._renew_or_warn()
+                # An epoch that began inside a State that was loaded anew is told by no event.
+                self._reconsider(self._projection.state)
                 await self._pause()
         finally:
             stop_listening()
             stop_hearing()
+            stop_meeting()
 
     async def leave(self) -> None:
         """Say that the node is gone, after everything else was said."""
@@ -114,18 +120,25 @@ class Membership:
 
     def _notice(self, recorded: Recorded, state: State) -> None:
         event = recorded.envelope.event if recorded.envelope else None
-        if self._left:
-            return
-        if isinstance(event, EpochStarted) and (state.session, state.epoch) != self._reported_in:
-            self._reported_in = (state.session, state.epoch)
-            self._report()
-        elif isinstance(event, NodeTimedOut) and event.node == self._node:
+        if isinstance(event, EpochStarted):
+            self._reconsider(state)
+        elif isinstance(event, NodeTimedOut) and event.node == self._node and not self._left:
             log.warning("the cluster had given this node up; it joins again")
+            self._report_in(state)
+
+    def _reconsider(self, state: State) -> None:
+        """Report once in each epoch of each session: what was said last may have been lost with a hub."""
+        if not self._left and (state.session, state.epoch) != self._reported_in:
+            self._reported_in = (state.session, state.epoch)
+            self._report_in(state)
+
+    def _report_in(self, state: State) -> None:
+        known = state.nodes.get(self._node)
+        if known is None or not known.online or known.boot != self._boot:
             self._journal.record(NodeJoined(node=self._node, facts=self._facts))
-            self._report()
+        self._report()
 
     def _report(self) -> None:
-        state = self._projection.state
-        tasks: list[TaskId] = [task.id for task in state.tasks.values() if task.node == self._node]
-        fact = NodeReported(node=self._node, runners=self._runners(), models=self._models(), tasks=tuple(tasks))
-        self._journal.record(fact)
+        runners = self._runners()
+        tasks = tuple(sorted(task for runner in runners for task in runner.tasks))
+        self._journal.record(NodeReported(node=self._node, runners=runners, models=self._models(), tasks=tasks))

@@ -1,8 +1,9 @@
 """All services of one node, composed: what `exo up` starts and stops.
 
-Start order: follow the log, then listen to gauges, know the own models, be present; only then work
-and rule. Stop order: the runners end while everything still works, then the last facts are written,
-then a snapshot, then the lease is given up, then following ends.
+Made before the cluster is joined, because its projection is what a new hub begins with. Start order:
+follow the log, then listen to gauges, know the own models, be present; only then work and rule. Stop
+order: the runners end while everything still works, then the last facts are written, then the lease is
+given up, then following ends, then State goes to disk.
 """
 
 import asyncio
@@ -16,17 +17,20 @@ from exo.services.catalog.service import Catalog, load_catalog
 from exo.services.clock import Clock, SystemClock
 from exo.services.downloads.service import Models
 from exo.services.journal import Journal
+from exo.services.link import ClusterLink
 from exo.services.links.prober import LinkProber
 from exo.services.links.service import Links
 from exo.services.links.thunderbolt import ThunderboltWatch
-from exo.services.master.election import Election
+from exo.services.master.candidacy import Candidacy
 from exo.services.master.reign import Reign
 from exo.services.master.service import Master
 from exo.services.membership import Membership
+from exo.services.merge import Merger
 from exo.services.placement.place import previews
 from exo.services.projection import Projection
 from exo.services.service import supervise
 from exo.services.settings import NodeSettings
+from exo.services.snapshots.file import StandbyFile
 from exo.services.snapshots.service import Snapshots
 from exo.services.telemetry.gauges import Gauges
 from exo.services.telemetry.probes.machine import read_facts
@@ -51,24 +55,28 @@ class NodeServices:
 
     def __init__(
         self,
-        bus: Bus,
+        link: ClusterLink,
         settings: NodeSettings,
         *,
         clock: Clock | None = None,
         extra_processes: Callable[[], Iterable[int]] = tuple,
         prober: LinkProber | None = None,
     ) -> None:
-        """`extra_processes` gives the ids of further processes of this node (nats-server), for its memory gauge.
+        """`link` need not have found a hub yet.
+
+        `extra_processes` gives the ids of further processes of this node (nats-server), for its memory gauge.
 
         `prober` measures the way to other nodes; without one there are none.
         """
         clock = clock or SystemClock()
         node, boot = settings.node, settings.boot
+        bus = link.bus
         self._bus = bus
         self._settings = settings
         self._clock = clock
         self.catalog: Catalog = load_catalog()
-        self.projection = Projection(bus, clock=clock)
+        self._standby = StandbyFile(settings.data_directory, clock=clock)
+        self.projection = Projection(bus, node=node, boot=boot, known=self._standby.read(), clock=clock)
         self.gauges = Gauges(bus, clock=clock)
         self._journal = Journal(bus, clock=clock, node=node, boot=boot)
         self.models = Models(
@@ -120,8 +128,15 @@ class NodeServices:
             board=self._telemetry.board,
             clock=clock,
         )
-        self._snapshots = Snapshots(bus, projection=self.projection)
-        self._election = Election(bus, node=node, boot=boot, rule=self._rule)
+        self._merger = Merger(
+            bus,
+            projection=self.projection,
+            journal=self._journal,
+            node=node,
+            clock=clock,
+            has_ended=self.worker.has_ended,
+        )
+        self._candidacy = Candidacy(link, node=node, boot=boot, rule=self._rule, clock=clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._subscriptions: list[Subscription] = []
 
@@ -147,22 +162,22 @@ class NodeServices:
         if self._settings.worker:
             self._launch("worker", self.worker.run)
         await self._answer_control()
-        self._launch("election", self._election.run)
+        self._launch("merger", self._merger.run)
+        self._launch("candidacy", self._candidacy.run)
+        self._launch("standby", self._keep_standby)
         log.info("the node has started", node=self._settings.node, applied=self.projection.state.applied)
 
     async def stop(self, *, grace: float = STOP_GRACE) -> None:
         """Take the node down in good order; requests may run for `grace` more seconds."""
-        await self._end("telemetry", "thunderbolt", "links", "models")
+        await self._end("telemetry", "thunderbolt", "links", "models", "merger", "standby")
         await self._step("runners", self.worker.stop(grace=grace))
         await self._end("worker", "membership")
         await self._step("farewell", self._leave())
-        if self.projection.state.master == self._settings.node:
-            await self._step("snapshot", self._snapshots.store())
-        await self._end("election")
-        await self._step("lease", self._election.resign())
+        await self._end("candidacy")
         for subscription in self._subscriptions:
             await self._step("control", subscription.stop())
         await self._end("journal", "gauges", "projection")
+        await self._standby.write(self.projection.state)
         log.info("the node has stopped", node=self._settings.node)
 
     def previews(self, card: ModelCard, *, min_nodes: int = 1) -> list[Preview]:
@@ -180,10 +195,13 @@ class NodeServices:
         record = state.nodes.get(self._settings.node)
         return record is not None and record.online and record.boot == self._settings.boot
 
-    async def _rule(self) -> None:
-        """Be master until deposed."""
+    async def _keep_standby(self) -> None:
+        await self._standby.run(self.projection)
+
+    async def _rule(self, bus: Bus) -> None:
+        """Be master until deposed; `bus` belongs to one hub."""
         reign = Reign(
-            self._bus,
+            bus,
             self.projection,
             clock=self._clock,
             node=self._settings.node,
@@ -191,13 +209,13 @@ class NodeServices:
         )
         await reign.begin()
         master = Master(
-            self._bus,
+            bus,
             reign,
             projection=self.projection,
             gauges=self.gauges,
             catalog=self.catalog,
             clock=self._clock,
-            duties=(self._snapshots.run,),
+            duties=(Snapshots(bus, projection=self.projection).run,),
         )
         await master.run()
 

@@ -17,7 +17,8 @@ def is_descendant(state: State, session: SessionId) -> bool:
 
 def is_adoptable(state: State, instance: Instance) -> bool:
     """Whether every runner of an instance lives although State knows no such instance."""
-    alive = {report.runner for node in state.nodes.values() if node.online for report in node.strays}
+    strays = (report for node in state.nodes.values() if node.online for report in node.strays)
+    alive = {report.runner for report in strays if not isinstance(report.status, Failed)}
     return all(shard.runner in alive for shard in instance.shards)
 
 

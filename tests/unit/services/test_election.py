@@ -6,9 +6,11 @@ from typing import Self
 import pytest
 
 from exo.broker.bus import StreamInfo
+from exo.broker.errors import NotFoundError
 from exo.broker.memory import MemoryBus
 from exo.broker.memory_server import MemoryServer
 from exo.services.clock import FakeClock, SystemClock
+from exo.services.log_check import read_epoch
 from exo.services.master.election import KEY, Election, LeaseRecord
 from exo.services.master.presence import PresenceWatch
 from exo.services.master.reign import DeposedError, Reign
@@ -16,9 +18,10 @@ from exo.services.projection import Projection
 from exo.services.snapshots.service import Snapshots
 from exo.services.snapshots.store import load_snapshot
 from exo.streams import events as e
-from exo.streams.codec import decode_event, encode
-from exo.streams.ids import BootId, CommandId, NodeId, TaskId
+from exo.streams.codec import encode, hash_state
+from exo.streams.ids import BootId, CommandId, NodeId, SessionId, TaskId
 from exo.streams.layout import EVENTS, LEASE, NODES
+from exo.streams.state import State
 from support.services import BOOT, NODE, eventually, joined_state
 
 OTHER = NodeId("node-b")
@@ -176,9 +179,10 @@ class Throne:
 
     def __init__(self) -> None:
         self.bus = MemoryBus()
-        self.projection = Projection(self.bus)
+        self.projection = Projection(self.bus, node=NODE, boot=BOOT)
 
     async def __aenter__(self) -> Self:
+        await self.projection.inaugurate(self.bus, SessionId("session-1"))
         self.task = asyncio.create_task(self.projection.run())
         await self.projection.caught_up(timeout=5)
         return self
@@ -196,8 +200,8 @@ async def test_each_reign_has_an_epoch_of_its_own_in_one_session() -> None:
     async with Throne() as throne:
         first = await throne.begin()
         second = await throne.begin(OTHER)
-        assert (first.epoch, second.epoch) == (1, 2)
-        assert first.session == second.session != ""
+        assert (first.epoch, second.epoch) == (2, 3)
+        assert first.session == second.session == "session-1"
         assert throne.projection.state.master == OTHER
 
 
@@ -270,7 +274,7 @@ async def test_the_log_is_cut_behind_a_snapshot_and_the_fence_stands() -> None:
         assert info is not None
         assert info.first_sequence - 1 <= snapshot.applied
         assert reign.epoch_sequence >= info.first_sequence
-        assert reign.epoch == 1
+        assert reign.epoch == 2
         async with reign.turn():
             await reign.write(CANCELLED)
         fresh = Projection(throne.bus)
@@ -284,11 +288,19 @@ async def test_the_log_is_cut_behind_a_snapshot_and_the_fence_stands() -> None:
 async def test_the_epoch_record_tells_what_it_begins_on() -> None:
     async with Throne() as throne:
         await throne.begin()
-        (message,) = await throne.bus.read(EVENTS.name, "exo.events.epoch")
-        envelope = decode_event(message.payload, sequence=1).envelope
-        assert envelope is not None
-        assert isinstance(envelope.event, e.EpochStarted)
-        assert (envelope.event.base, len(envelope.event.state_hash)) == (0, 64)
+        first, second = await throne.bus.read(EVENTS.name, "exo.events.epoch")
+        inaugural, begun = read_epoch(first), read_epoch(second)
+        assert inaugural is not None
+        assert begun is not None
+        assert (inaugural.base, inaugural.state_hash, inaugural.master) == (0, hash_state(State()), NODE)
+        assert (begun.base, len(begun.state_hash), begun.session) == (1, 64, inaugural.session)
+
+
+async def test_nobody_rules_over_a_log_without_a_session() -> None:
+    bus = MemoryBus()
+    reign = Reign(bus, Projection(bus), clock=SystemClock(), node=NODE, boot=BOOT)
+    with pytest.raises(NotFoundError):
+        await reign.begin()
 
 
 async def test_absence_is_counted_from_when_it_is_first_seen() -> None:

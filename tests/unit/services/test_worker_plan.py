@@ -29,7 +29,13 @@ def look(*runners: LocalRunner, **changes: Any) -> Local:
 
 
 def runner(status: Any = None, **changes: Any) -> LocalRunner:
-    values: dict[str, Any] = {"id": SHARD.runner, "status": status or Ready(), "alive": True, **changes}
+    values: dict[str, Any] = {
+        "id": SHARD.runner,
+        "instance": INSTANCE.id,
+        "status": status or Ready(),
+        "alive": True,
+        **changes,
+    }
     return LocalRunner(**values)
 
 
@@ -40,7 +46,7 @@ def failed(retry_at: int) -> LocalRunner:
 def test_nothing_is_done_when_all_is_as_it_should_be() -> None:
     assert plan(State(), look()) == []
     assert plan(PLACED, look(runner(Starting()))) == []
-    assert plan(BUSY, look(runner(tasks=frozenset({TASK.id})), known_tasks={TASK.id})) == []
+    assert plan(BUSY, look(runner(tasks=frozenset({TASK.id})), known_tasks={(TASK.id, 1)})) == []
 
 
 def test_a_runner_is_started_for_a_shard_of_this_node() -> None:
@@ -99,7 +105,7 @@ def test_a_request_that_ended_otherwise_is_dropped_with_that_reason() -> None:
 
 def test_a_burst_is_dispatched_in_one_pass() -> None:
     tasks = tuple(make_task(f"task-{number}") for number in range(500))
-    actions = plan(ready_state(tasks=tasks), look(runner(), known_tasks={TaskId("task-7")}))
+    actions = plan(ready_state(tasks=tasks), look(runner(), known_tasks={(TaskId("task-7"), 1)}))
     assert [action.task.id for action in actions if isinstance(action, DispatchTask)] == [
         task.id for task in tasks if task.id != "task-7"
     ]

@@ -9,6 +9,7 @@ import pytest
 from exo.broker.memory import MemoryBus
 from exo.services.clock import FakeClock
 from exo.services.worker import tokens
+from exo.services.worker.ends import End
 from exo.services.worker.tokens import KEEP_ENDED, TokenBook, TokenPublisher
 from exo.streams import subjects
 from exo.streams.chunks import Admitted, Chunk, Done, Failed, Rejected, Text, Usage
@@ -85,8 +86,8 @@ class Setup:
         self.book = TokenBook(NODE, clock=self.clock)
         self.publisher = TokenPublisher(self.bus, self.book, node=NODE, clock=self.clock, on_end=self.take)
 
-    def take(self, end: TaskFinished | TaskFailed) -> None:
-        self.ends.append(end)
+    def take(self, end: End) -> None:
+        self.ends.append(end.fact)
         self.told.set()
 
     async def stored(self, task: TaskId = TASK) -> list[Chunk]:

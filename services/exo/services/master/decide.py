@@ -21,7 +21,7 @@ from exo.streams.instances import Instance, Loading
 from exo.streams.placements import Unplaceable
 from exo.streams.state import State
 from exo.streams.tasks import EndedTask, TaskRecord
-from exo.streams.views import failure_of, instances_of, least_busy_instance, runners_of
+from exo.streams.views import failure_of, instances_of, is_online, least_busy_instance, runners_of
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -100,13 +100,35 @@ def _delete_instance(command: c.DeleteInstance, given: Circumstances) -> e.Decis
 def _submit_task(command: c.SubmitTask, given: Circumstances) -> e.Decision:
     if not SUBJECT_TOKEN.match(command.task):
         return reject(command.command_id, Code.INVALID_REQUEST, f"{command.task!r} is not a task id")
-    if command.task in given.state.tasks:
+    running = given.state.tasks.get(command.task)
+    if running is not None and command.resume_on:
+        return e.CommandAnswered(command=command.command_id, instance=running.instance)
+    if running is not None:
         return reject(command.command_id, Code.TASK_EXISTS, f"request {command.task} is running already")
     ended = given.state.ended_tasks.get(command.task)
     if ended is not None:
         return _reject_ended(command, ended)
     if command.deadline and command.deadline <= given.now:
         return reject(command.command_id, Code.DEADLINE_EXCEEDED, "the deadline had passed before the request started")
+    return _resume_task(command, given) if command.resume_on else _start_task(command, given)
+
+
+def _resume_task(command: c.SubmitTask, given: Circumstances) -> e.Decision:
+    """Give a request back to the instance that had it when the log that said so was lost."""
+    instance = given.state.instances.get(command.resume_on)
+    if instance is not None and is_online(given.state, instance.rank_zero().node):
+        return e.TaskAssigned(task=replace(_assign(command, instance, given), resumed=command.admitted))
+    if command.admitted:
+        reason = (
+            f"the cluster has joined another one, where instance {command.resume_on}, "
+            "which worked on the request, does not run; send the request again"
+        )
+        return reject(command.command_id, Code.CLUSTER_MERGED, reason)
+    # Nothing of the answer was seen: chunks that come late belong to the attempt before.
+    return _start_task(replace(command, attempt=command.attempt + 1), given)
+
+
+def _start_task(command: c.SubmitTask, given: Circumstances) -> e.Decision:
     model = _resolve(command.model, given)
     instance = least_busy_instance(given.state, model)
     if instance is None:
@@ -125,6 +147,7 @@ def _assign(command: c.SubmitTask, instance: Instance, given: Circumstances) -> 
         boot=node.boot,
         gateway=command.gateway,
         gateway_boot=command.gateway_boot,
+        attempt=command.attempt,
         key=command.key,
         priority=command.priority,
         on_disconnect=command.on_disconnect,

@@ -1,7 +1,8 @@
 """`Reign`: one master's time in office, fenced by its own epoch record in the log.
 
 Writes decisions one at a time; each is folded before the next one may be made. A write that the
-server refuses ends the reign: somebody else began a newer one.
+server refuses ends the reign: somebody else began a newer one. Its connection belongs to one hub and
+is never moved, so that it cannot write into the log of another.
 """
 
 import asyncio
@@ -11,14 +12,15 @@ from contextlib import asynccontextmanager
 import structlog
 
 from exo.broker.bus import Bus
-from exo.broker.errors import ConflictError
+from exo.broker.errors import ConflictError, NotFoundError
 from exo.services.clock import Clock
 from exo.services.journal import append_event
+from exo.services.log_check import read_epoch
 from exo.services.projection import Projection
-from exo.streams.codec import decode_event, hash_state
+from exo.streams.codec import hash_state
 from exo.streams.envelope import headers_of_decision, headers_of_epoch
 from exo.streams.events import Decision, Envelope, EpochStarted
-from exo.streams.ids import BootId, CommandId, NodeId, SessionId, new_session_id
+from exo.streams.ids import BootId, CommandId, NodeId, SessionId
 from exo.streams.layout import EVENTS
 from exo.streams.state import State
 from exo.streams.subjects import EPOCH
@@ -53,16 +55,18 @@ class Reign:
         return self._projection.state
 
     async def begin(self) -> None:
-        """Append the epoch record by compare-and-set and fold up to it; `DeposedError` when somebody was first."""
+        """Append the next epoch record by compare-and-set and fold up to it.
+
+        `DeposedError` when somebody was first, `NotFoundError` when nobody has begun a session here.
+        """
         newest = await self._bus.get_last(EVENTS.name, EPOCH)
-        last = newest.sequence if newest else 0
-        await self._folded(last)
-        recorded = decode_event(newest.payload, sequence=last) if newest else None
-        before = recorded.envelope.event if recorded and recorded.envelope else None
-        known = before.epoch if isinstance(before, EpochStarted) else 0
-        self.epoch = max(known, self.state.epoch) + 1
-        self.session = self.state.session or new_session_id()
-        await self._write_epoch(last)
+        before = read_epoch(newest)
+        if newest is None or before is None:
+            raise NotFoundError("no session has begun in this log")
+        self.session = before.session
+        await self._folded(newest.sequence)
+        self.epoch = max(before.epoch, self.state.epoch) + 1
+        await self._write_epoch(newest.sequence)
         self.began = self._clock.monotonic()
         log.info("this node is the master now", epoch=self.epoch, session=self.session)
 
@@ -108,7 +112,11 @@ class Reign:
         await self._folded(ack.sequence)
 
     async def _folded(self, sequence: int) -> None:
-        await self._projection.wait(lambda state: state.applied >= sequence, timeout=_FOLD_TIMEOUT)
+        def is_folded(state: State) -> bool:
+            # Sequences of another session say nothing.
+            return state.session == self.session and state.applied >= sequence
+
+        await self._projection.wait(is_folded, timeout=_FOLD_TIMEOUT)
 
     def _envelope(self, identifier: str, event: Decision | EpochStarted, *, cause: CommandId | None = None) -> Envelope:
         return Envelope(

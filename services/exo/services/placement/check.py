@@ -7,6 +7,7 @@ from exo.streams.ids import SUBJECT_TOKEN, NodeId
 from exo.streams.instances import Instance
 from exo.streams.placements import Unplaceable
 from exo.streams.state import State
+from exo.streams.views import is_adoptable
 
 
 def check(instance: Instance, *, state: State, memory: Memory) -> Unplaceable | None:
@@ -14,6 +15,11 @@ def check(instance: Instance, *, state: State, memory: Memory) -> Unplaceable | 
     malformed = _find_malformed(instance)
     if malformed:
         return Unplaceable(code=Code.INVALID_REQUEST, reason=malformed)
+    # Runners that live already hold their memory.
+    return None if is_adoptable(state, instance) else _find_obstacle(instance, state=state, memory=memory)
+
+
+def _find_obstacle(instance: Instance, *, state: State, memory: Memory) -> Unplaceable | None:
     candidates = list_candidates(instance.model, state)
     if isinstance(candidates, Unplaceable):
         return candidates

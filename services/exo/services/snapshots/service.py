@@ -9,7 +9,6 @@ from typing import Protocol
 import structlog
 
 from exo.broker.bus import Bus
-from exo.broker.errors import BrokerError, BusUnavailableError
 from exo.services.snapshots.store import save_snapshot
 from exo.streams.layout import EVENTS
 from exo.streams.state import State
@@ -69,12 +68,3 @@ class Snapshots:
         if below > 1:
             await self._bus.purge(EVENTS.name, below=below)
         log.info("the event log was cut", snapshot=state.applied, below=max(below, 0))
-
-    async def store(self) -> None:
-        """Store State so that the next start need not replay; failing that, the next start replays."""
-        try:
-            await save_snapshot(self._bus, self._projection.state)
-        except BusUnavailableError:
-            log.warning("no snapshot was stored: the broker cannot be reached")
-        except BrokerError:
-            log.exception("no snapshot was stored")

@@ -1,6 +1,7 @@
 """Where snapshots lie: one compressed value in the bucket `exo_snapshot`.
 
-Written by the master, read by every projection.
+Written by the master and by who begins a session, read by every projection. The same bytes lie in the
+node's own file (`file.py`).
 """
 
 import zlib
@@ -21,7 +22,7 @@ _LEVEL = 1
 
 async def save_snapshot(bus: Bus, state: State) -> None:
     """Store State; `PayloadTooLargeError` when even its compressed form is over the server's limit."""
-    data = zlib.compress(encode_snapshot(take_snapshot(state)), _LEVEL)
+    data = pack_state(state)
     await bus.put(SNAPSHOT.name, KEY, data)
     log.debug("a snapshot was stored", applied=state.applied, bytes=len(data))
 
@@ -31,11 +32,21 @@ async def load_snapshot(bus: Bus) -> State | None:
     entry = await bus.get(SNAPSHOT.name, KEY)
     if entry is None:
         return None
-    try:
-        snapshot = decode_snapshot(zlib.decompress(entry.value))
-    except zlib.error:
-        snapshot = None
-    if snapshot is None:
+    state = unpack_state(entry.value)
+    if state is None:
         log.warning("the stored snapshot cannot be read and is not used", bytes=len(entry.value))
+    return state
+
+
+def pack_state(state: State) -> bytes:
+    """Give State as it is stored."""
+    return zlib.compress(encode_snapshot(take_snapshot(state)), _LEVEL)
+
+
+def unpack_state(data: bytes) -> State | None:
+    """Read a stored State; None when it is damaged or of another schema."""
+    try:
+        snapshot = decode_snapshot(zlib.decompress(data))
+    except zlib.error:
         return None
-    return snapshot.state
+    return snapshot.state if snapshot is not None else None

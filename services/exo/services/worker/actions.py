@@ -36,6 +36,19 @@ class CancelTask(msgspec.Struct, frozen=True):
     message: str
 
 
+class DisownTask(msgspec.Struct, frozen=True):
+    """Drop a request that was begun anew elsewhere, without a word: whatever were said would be about that one."""
+
+    runner: RunnerId
+    task: TaskId
+
+
+class RepeatEnd(msgspec.Struct, frozen=True):
+    """Record the end of a request again: State lists it as running, and it has ended here."""
+
+    task: TaskId
+
+
 class FailTask(msgspec.Struct, frozen=True):
     """End a request that its runner, which failed, never saw."""
 
@@ -44,4 +57,4 @@ class FailTask(msgspec.Struct, frozen=True):
     message: str
 
 
-Action = StartRunner | StopRunner | DispatchTask | CancelTask | FailTask
+Action = StartRunner | StopRunner | DispatchTask | CancelTask | DisownTask | RepeatEnd | FailTask

@@ -2,23 +2,38 @@
 
 Rules in this order: stop, cancel, start, dispatch. It gives all that is due at once, so that a burst
 of requests costs one pass over State and not one pass each.
+
+While the node is settling into a new session, State may lack what comes back in a moment: an instance
+that a merge re-places, a request that its gateway submits again. What State has no end of lives on then.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 
 import msgspec
 
-from exo.services.worker.actions import Action, CancelTask, DispatchTask, FailTask, StartRunner, StopRunner
+from exo.services.worker.actions import (
+    Action,
+    CancelTask,
+    DisownTask,
+    DispatchTask,
+    FailTask,
+    RepeatEnd,
+    StartRunner,
+    StopRunner,
+)
 from exo.streams.codes import Code
 from exo.streams.ids import BootId, InstanceId, NodeId, RunnerId, TaskId
 from exo.streams.instances import Failed, Ready, RunnerStatus
 from exo.streams.state import State
+
+Attempt = tuple[TaskId, int]
 
 
 class LocalRunner(msgspec.Struct, frozen=True, kw_only=True):
     """A runner as this node knows it, ahead of the log. `tasks` are those it was given and has not ended."""
 
     id: RunnerId
+    instance: InstanceId
     status: RunnerStatus
     alive: bool
     """Whether a process exists; False between two attempts."""
@@ -27,13 +42,18 @@ class LocalRunner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Local(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node knows by itself. `known_tasks` were dispatched or failed already; `now` is Unix time in ms."""
+    """What a node knows by itself; `now` is Unix time in ms."""
 
     node: NodeId
     boot: BootId
     now: int
     runners: dict[RunnerId, LocalRunner] = {}
-    known_tasks: frozenset[TaskId] | set[TaskId] = frozenset()
+    known_tasks: Container[Attempt] = ()
+    """What this process life has dispatched or failed."""
+    unsaid_ends: Mapping[TaskId, int] = {}
+    """Requests that have ended here, by their attempt, as far as the log may not know of it."""
+    is_settling: bool = False
+    """Whether the session is so new that instances and requests may still come back."""
 
 
 def plan(state: State, local: Local) -> list[Action]:
@@ -43,18 +63,30 @@ def plan(state: State, local: Local) -> list[Action]:
 
 def _stop(state: State, local: Local) -> Iterator[Action]:
     for runner in local.runners.values():
-        if runner.id not in state.runners and not runner.stopping:
-            yield StopRunner(runner.id)
+        if runner.id in state.runners or runner.stopping:
+            continue
+        if local.is_settling and all(removed.id != runner.instance for removed in state.removed_instances):
+            continue
+        yield StopRunner(runner.id)
 
 
 def _cancel(state: State, local: Local) -> Iterator[Action]:
     for runner in local.runners.values():
         for task in runner.tasks:
-            if task not in state.tasks:
-                ended = state.ended_tasks.get(task)
-                code = ended.code if ended and ended.code else Code.CANCELLED
-                message = ended.message if ended and ended.message else "the request was cancelled"
-                yield CancelTask(runner.id, task, code, message)
+            record = state.tasks.get(task)
+            if record is None:
+                yield from _cancel_one(runner, task, state=state, local=local)
+            elif record.instance != runner.instance:
+                yield DisownTask(runner.id, task)
+
+
+def _cancel_one(runner: LocalRunner, task: TaskId, *, state: State, local: Local) -> Iterator[Action]:
+    ended = state.ended_tasks.get(task)
+    if ended is None and local.is_settling:
+        return
+    code = ended.code if ended and ended.code else Code.CANCELLED
+    message = ended.message if ended and ended.message else "the request was cancelled"
+    yield CancelTask(runner.id, task, code, message)
 
 
 def _start(state: State, local: Local) -> Iterator[Action]:
@@ -75,7 +107,14 @@ def _is_due_again(runner: LocalRunner, now: int) -> bool:
 def _dispatch(state: State, local: Local) -> Iterator[Action]:
     leaders = _find_leaders(state, local)
     for task in state.tasks.values():
-        if task.node != local.node or task.boot != local.boot or task.id in local.known_tasks:
+        if task.node != local.node or task.boot != local.boot:
+            continue
+        if local.unsaid_ends.get(task.id) == task.attempt:
+            yield RepeatEnd(task.id)
+        if (task.id, task.attempt) in local.known_tasks:
+            continue
+        if task.resumed:
+            yield FailTask(task, Code.CLUSTER_MERGED, "the runner that worked on the request is gone; send it again")
             continue
         runner = leaders.get(task.instance)
         if runner is None or runner.stopping:

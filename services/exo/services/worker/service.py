@@ -11,39 +11,50 @@ from typing import Protocol
 
 import structlog
 
-from exo.broker.blobs import Blobs
 from exo.broker.bus import Bus
-from exo.broker.errors import BrokerError, BusUnavailableError
+from exo.broker.errors import BrokerError
 from exo.services.clock import Clock
 from exo.services.journal import Journal
 from exo.services.projection import Projection
 from exo.services.settings import NodeSettings
-from exo.services.worker.actions import Action, CancelTask, DispatchTask, FailTask, StartRunner, StopRunner
-from exo.services.worker.plan import Local, plan
+from exo.services.worker.actions import (
+    Action,
+    CancelTask,
+    DisownTask,
+    DispatchTask,
+    FailTask,
+    RepeatEnd,
+    StartRunner,
+    StopRunner,
+)
+from exo.services.worker.bodies import Bodies
+from exo.services.worker.ends import End, Ends
+from exo.services.worker.plan import Attempt, Local, plan
 from exo.services.worker.supervisor import Supervisor
 from exo.services.worker.tokens import TokenBook, TokenPublisher
-from exo.streams import subjects
-from exo.streams.codec import CodecError, decode_stored_request
+from exo.streams.codec import CodecError
 from exo.streams.codes import Code
 from exo.streams.control import CountReply, CountTokensOf
-from exo.streams.events import Recorded, RunnerStatusChanged, TaskFailed, TaskFinished
+from exo.streams.events import InstancePlaced, Recorded, RunnerStatusChanged
 from exo.streams.ids import ModelId, RunnerId, TaskId
 from exo.streams.instances import Failed, RunnerStatus, Shard, Starting
-from exo.streams.layout import REQUESTS
 from exo.streams.nodes import RunnerReport
 from exo.streams.pipe import Beat, Generate
-from exo.streams.requests import GenerationRequest, StoredRequest
 from exo.streams.state import State
 from exo.streams.tasks import TaskRecord
 
 log = structlog.get_logger(__name__)
 
-_RETRY = 0.2
 _SHUTTING_DOWN = "the node is shutting down"
 _LOOK_AGAIN = 0.05
-_BODY_TRIES = 20
-_BODY_PAUSE = 0.05
-"""The gateway stores a body and asks the master at the same time: seconds between two looks for it."""
+_BODY_PATIENCE = 5.0
+"""Seconds in a new session in which its gateway may still store a body anew."""
+SETTLING = 30.0
+"""Seconds in a new session in which instances and requests may come back that State does not know (yet).
+
+A merge waits up to 15 s for the nodes of an instance, then the gateway submits what ran on it.
+"""
+_KEPT_KNOWN = 8192
 
 
 class ModelPaths(Protocol):
@@ -68,14 +79,17 @@ class Worker:
         clock: Clock,
     ) -> None:
         self._bus = bus
-        self._blobs = Blobs(bus)
+        self._bodies = Bodies(bus, clock=clock, is_patient=lambda: self._is_new(_BODY_PATIENCE))
         self._projection = projection
         self._journal = journal
         self._models = models
         self._settings = settings
         self._clock = clock
         self._supervisors: dict[RunnerId, Supervisor] = {}
-        self._known: set[TaskId] = set()
+        self._known: dict[Attempt, None] = {}
+        """What was dispatched or failed, oldest first: nothing runs twice, even when a session forgot it."""
+        self._ends = Ends()
+        self._session_began = float("-inf")
         self._changed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._accepting = True
@@ -85,6 +99,7 @@ class Worker:
     async def run(self) -> None:
         """Work until cancelled; runners that still live then are killed."""
         stop_listening = self._projection.on_event(self._notice)
+        stop_meeting = self._projection.on_session(self._begin_session)
         self._changed.set()
         try:
             async with asyncio.TaskGroup() as self._group:
@@ -99,6 +114,7 @@ class Worker:
             self._supervisors.clear()
             self._group = None
             stop_listening()
+            stop_meeting()
 
     async def stop(self, *, grace: float) -> None:
         """Take nothing new, let requests run for up to `grace` seconds, end the rest, then end the runners."""
@@ -126,6 +142,10 @@ class Worker:
         """Give the newest sign of life of every runner."""
         return {key: one.beat for key, one in self._supervisors.items() if one.beat is not None}
 
+    def has_ended(self, task: TaskId) -> bool:
+        """Whether this process life has ended a request, known to the log or not."""
+        return task in self._ends
+
     def uses(self, model: ModelId) -> bool:
         """Whether a runner of this node has a model's files open."""
         return any(one.instance.model.model_id == model for one in self._supervisors.values())
@@ -140,15 +160,37 @@ class Worker:
         return CountReply(code=Code.INSTANCE_NOT_FOUND, message=message)
 
     def _look(self) -> Local:
-        running = {task for one in self._supervisors.values() for task in one.view().tasks}
-        self._known &= self._projection.state.tasks.keys() | running
         return Local(
             node=self._settings.node,
             boot=self._settings.boot,
             now=self._clock.now(),
             runners={key: one.view() for key, one in self._supervisors.items()},
             known_tasks=self._known,
+            unsaid_ends=self._ends.unsaid,
+            is_settling=self._is_new(SETTLING),
         )
+
+    def _is_new(self, seconds: float) -> bool:
+        """Whether the session is younger than this, as far as this node has seen."""
+        return self._clock.monotonic() < self._session_began + seconds
+
+    def _know(self, task: TaskRecord) -> None:
+        self._known[task.id, task.attempt] = None
+        if len(self._known) > _KEPT_KNOWN:
+            at_work = self._projection.state.tasks.keys()
+            oldest = [attempt for attempt in list(self._known)[: _KEPT_KNOWN // 2] if attempt[0] not in at_work]
+            for attempt in oldest:
+                del self._known[attempt]
+
+    def _begin_session(self, _old: State, _new: State) -> None:
+        self._session_began = self._clock.monotonic()
+        self._ends.begin_session()
+        self._changed.set()
+        self._spawn(self._look_when_settled())
+
+    async def _look_when_settled(self) -> None:
+        await self._clock.sleep(SETTLING)
+        self._changed.set()
 
     def _perform(self, action: Action) -> None:
         match action if self._accepting else _refuse(action):
@@ -160,14 +202,20 @@ class Worker:
                 self._supervisors[runner].begin_stop()
                 self._spawn(self._stop_one(self._supervisors[runner]))
             case DispatchTask(runner=runner, task=task):
-                self._known.add(task.id)
+                self._know(task)
                 self._supervisors[runner].begin_task(task)
                 self._spawn(self._dispatch(task, self._supervisors[runner]))
             case CancelTask(runner=runner, task=task, code=code, message=message):
                 self._supervisors[runner].begin_cancel(task)
                 self._spawn(self._supervisors[runner].cancel(task, code=code, message=message))
+            case DisownTask(runner=runner, task=task):
+                self._supervisors[runner].begin_disown(task)
+                message = "the request was begun anew elsewhere"
+                self._spawn(self._supervisors[runner].cancel(task, code=Code.CANCELLED, message=message))
+            case RepeatEnd(task=task):
+                self._journal.record(self._ends.say(task))
             case FailTask(task=task, code=code, message=message):
-                self._known.add(task.id)
+                self._know(task)
                 self._spawn(self._fail(task, code, message))
 
     def _start(self, action: StartRunner) -> None:
@@ -212,13 +260,16 @@ class Worker:
 
     async def _dispatch(self, task: TaskRecord, supervisor: Supervisor) -> None:
         try:
-            request = await self._fetch(task.id)
+            request = await self._bodies.fetch(task.id)
         except (BrokerError, CodecError):
             log.exception("the body of a request cannot be read", task=task.id)
             request = None
         state = self._projection.state
-        if task.id not in state.tasks:
-            ended = state.ended_tasks.get(task.id)
+        current, ended = state.tasks.get(task.id), state.ended_tasks.get(task.id)
+        if current is not None and current.instance != task.instance:
+            supervisor.begin_disown(task.id)
+            await supervisor.end_task(task.id, attempt=task.attempt, code=Code.CANCELLED, message="begun elsewhere")
+        elif current is None and (ended is not None or not self._is_new(SETTLING)):
             code, message = (ended.code, ended.message) if ended and ended.code else (Code.CANCELLED, "cancelled")
             await supervisor.end_task(task.id, attempt=task.attempt, code=code, message=message)
         elif request is None:
@@ -234,28 +285,6 @@ class Worker:
             )
             await supervisor.generate(frame)
 
-    async def _fetch(self, task: TaskId) -> GenerationRequest | None:
-        """Read the body, which may come a moment after the assignment; None when it does not."""
-        tries = 0
-        while tries < _BODY_TRIES:
-            try:
-                stored = await self._read_stored(task)
-            except BusUnavailableError:
-                await self._clock.sleep(_RETRY)
-                continue
-            if stored:
-                return stored.request
-            tries += 1
-            await self._clock.sleep(_BODY_PAUSE)
-        return None
-
-    async def _read_stored(self, task: TaskId) -> StoredRequest | None:
-        message = await self._bus.get_last(REQUESTS.name, subjects.request(task))
-        stored = decode_stored_request(message.payload) if message else None
-        if stored and stored.blob:
-            return decode_stored_request(await self._blobs.get(stored.blob))
-        return stored
-
     async def _fail(self, task: TaskRecord, code: str, message: str) -> None:
         chunk = self._book.break_off(task.id, attempt=task.attempt, code=code, message=message)
         await self._publisher.publish(task.id, chunk)
@@ -263,7 +292,7 @@ class Worker:
     def _fail_known(self) -> None:
         """After this loop itself has failed: what it had handed out lost its runner."""
         for task in self._projection.state.tasks.values():
-            if task.id in self._known:
+            if (task.id, task.attempt) in self._known:
                 self._spawn(self._fail(task, Code.RUNNER_FAILED, "the worker of the node was restarted"))
 
     def _record_status(self, shard: Shard, status: RunnerStatus) -> None:
@@ -271,13 +300,25 @@ class Worker:
             fact = RunnerStatusChanged(node=self._settings.node, runner=shard.runner, status=status)
             self._journal.record(fact)
 
-    def _record_end(self, end: TaskFinished | TaskFailed) -> None:
-        # A task that a decision has ended already keeps that end.
-        if end.task in self._projection.state.tasks:
-            self._journal.record(end)
+    def _record_end(self, end: End) -> None:
+        self._ends.add(end)
+        # A task that a decision has ended already keeps that end; one that this session does not know
+        # (yet) gets it said when its gateway has brought it back.
+        if end.fact.task in self._projection.state.tasks:
+            self._journal.record(self._ends.say(end.fact.task))
 
-    def _notice(self, _recorded: Recorded, _state: State) -> None:
+    def _notice(self, recorded: Recorded, state: State) -> None:
         self._changed.set()
+        event = recorded.envelope.event if recorded.envelope else None
+        if isinstance(event, InstancePlaced):
+            self._correct_status(event, state)
+
+    def _correct_status(self, event: InstancePlaced, state: State) -> None:
+        """Say how a runner is that lived before its instance was placed: it was silent while nobody knew it."""
+        for shard in event.instance.shards:
+            one = self._supervisors.get(shard.runner)
+            if one is not None and one.view().status != state.runners[shard.runner].status:
+                self._record_status(shard, one.view().status)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         assert self._group is not None
@@ -297,7 +338,7 @@ def _refuse(action: Action) -> Action | None:
     match action:
         case DispatchTask(task=task) | FailTask(task=task):
             return FailTask(task, Code.NODE_RESTARTED, _SHUTTING_DOWN)
-        case CancelTask():
+        case CancelTask() | DisownTask() | RepeatEnd():
             return action
         case _:
             return None

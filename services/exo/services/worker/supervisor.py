@@ -19,7 +19,7 @@ from exo.services.worker.plan import LocalRunner
 from exo.services.worker.process import Exit, FrameError, RunnerProcess, start_runner
 from exo.services.worker.tokens import TokenBook, TokenPublisher
 from exo.streams import pipe
-from exo.streams.chunks import Chunk
+from exo.streams.chunks import TERMINAL, Chunk
 from exo.streams.codec import CodecError
 from exo.streams.codes import Code
 from exo.streams.ids import TaskId
@@ -84,6 +84,7 @@ class Supervisor:
         """Every request begun and not ended, with its attempt."""
         self._handed: set[TaskId] = set()
         self._cancelled: set[TaskId] = set()
+        self._disowned: set[TaskId] = set()
         self._calls: dict[int, asyncio.Future[pipe.Counted]] = {}
         self._last_call = 0
 
@@ -91,6 +92,7 @@ class Supervisor:
         """Give what `plan` needs to know."""
         return LocalRunner(
             id=self.shard.runner,
+            instance=self.instance.id,
             status=self._status,
             alive=self._alive,
             stopping=self._stopping,
@@ -153,9 +155,17 @@ class Supervisor:
         if self._process is not None and task in self._handed:
             await self._process.send(pipe.Cancel(task=task, code=code, message=message))
 
+    def begin_disown(self, task: TaskId) -> None:
+        """Count a request as somebody else's: nothing more of it is published from here; `cancel` must follow."""
+        self._cancelled.add(task)
+        self._disowned.add(task)
+
     async def end_task(self, task: TaskId, *, attempt: int, code: str, message: str) -> None:
         """Publish the terminal chunk in the runner's place."""
+        is_disowned = task in self._disowned
         self._forget(task)
+        if is_disowned:
+            return
         chunk = self._book.break_off(task, attempt=attempt, code=code, message=message)
         await self._publisher.publish(task, chunk)
 
@@ -252,13 +262,17 @@ class Supervisor:
         self.beat = beat
 
     async def _pass_on(self, task: TaskId, chunk: Chunk) -> None:
-        if await self._publisher.publish(task, chunk):
+        if task in self._disowned:
+            if isinstance(chunk, TERMINAL):
+                self._forget(task)
+        elif await self._publisher.publish(task, chunk):
             self._forget(task)
 
     def _forget(self, task: TaskId) -> None:
         self._tasks.pop(task, None)
         self._handed.discard(task)
         self._cancelled.discard(task)
+        self._disowned.discard(task)
 
     def _take_status(self, status: RunnerStatus) -> None:
         self._moved_at = self._heard_at

@@ -14,6 +14,7 @@ import structlog
 from exo.broker.bus import Bus
 from exo.broker.errors import BrokerError, BusUnavailableError
 from exo.services.clock import Clock
+from exo.services.worker.ends import End
 from exo.streams import subjects
 from exo.streams.chunks import TERMINAL, Chunk, Done, Failed, Rejected
 from exo.streams.codec import encode
@@ -108,14 +109,14 @@ class TokenPublisher:
         *,
         node: NodeId,
         clock: Clock,
-        on_end: Callable[[TaskFinished | TaskFailed], None],
+        on_end: Callable[[End], None],
     ) -> None:
         self._bus = bus
         self._book = book
         self._node = node
         self._clock = clock
         self._on_end = on_end
-        self._ends: list[TaskFinished | TaskFailed] = []
+        self._ends: list[End] = []
         self._is_stale = False
         self._due = asyncio.Event()
 
@@ -133,7 +134,7 @@ class TokenPublisher:
             log.exception("a chunk cannot be published", task=task)
         if not isinstance(chunk, TERMINAL):
             return False
-        self._ends.append(_describe_end(self._node, task, chunk))
+        self._ends.append(End(_describe_end(self._node, task, chunk), chunk.attempt))
         self._due.set()
         return True
 
@@ -167,7 +168,7 @@ class TokenPublisher:
             except BusUnavailableError:
                 await self._clock.sleep(_RETRY)
 
-    async def _flush(self, ends: list[TaskFinished | TaskFailed]) -> None:
+    async def _flush(self, ends: list[End]) -> None:
         try:
             await self._bus.flush()
         except BusUnavailableError:

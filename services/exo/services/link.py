@@ -1,0 +1,38 @@
+"""`ClusterLink`: what the services of a node need of the cluster around them.
+
+`exo.broker.cluster.Cluster` fulfils it; tests have a double over a `MemoryServer`.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from exo.broker.bus import Bus
+from exo.streams.ids import NodeId
+
+
+class ClusterLink(Protocol):
+    """The place of this node in the cluster."""
+
+    @property
+    def bus(self) -> Bus:
+        """The node's one connection, the same object for life; it is moved when the hub moves."""
+        ...
+
+    @property
+    def is_hub(self) -> bool: ...
+
+    @property
+    def hub(self) -> NodeId:
+        """The node whose server `bus` is connected to; empty while there is none."""
+        ...
+
+    def on_move(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener()` when `bus` serves another hub or session; gives a function that ends it."""
+        ...
+
+    async def open_master_bus(self) -> Bus:
+        """Give a new connection to the present hub with a master's rights, which never moves; the caller closes it.
+
+        `BusUnavailableError` when there is no hub.
+        """
+        ...
