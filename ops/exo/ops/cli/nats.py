@@ -32,6 +32,11 @@ _LONGEST = 400
 def info(data_dir: DataDir = None) -> None:
     """Show the server: address, version, connections, and what JetStream stores."""
     address = _find_broker(data_dir)
+    if not address.monitor_url:
+        # Its figures are told on loopback only, as everybody may read them there.
+        print_table(("WHAT", "VALUE"), [["address", address.url]])
+        tell("The hub is on another machine; `exo nats info` there shows more, `exo status` names it.")
+        return
     server, jetstream = _run(_read_monitor(address), address)
     rows = [
         ["address", address.url],
@@ -77,13 +82,14 @@ def sub(
 
 
 def context(data_dir: DataDir = None) -> None:
-    """Write a context for the stock `nats` CLI, which then works as `nats --context exo ...`."""
+    """Write a read-only context for the stock `nats` CLI, which then works as `nats --context exo ...`."""
     from exo.broker.context import write_cli_context
 
     file = _find_context_file()
     write_cli_context(file, _find_broker(data_dir))
     say(str(file))
-    tell("Now `nats --context exo stream ls` shows the streams; the address is new at each start of the node.")
+    tell("Now `nats --context exo stream ls` shows the streams, and `nats --context exo sub 'exo.>'` what passes.")
+    tell("It can read everything, prompts and answers too, and change nothing; write it again when the hub has moved.")
 
 
 def _find_broker(data_dir: Path | None) -> "Address":
