@@ -11,7 +11,7 @@ import structlog
 
 from bench.target import Result
 
-SCENARIOS = ("micro", "startup", "relay", "serve")
+SCENARIOS = ("micro", "startup", "relay", "serve", "cluster", "soak")
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ import pytest
 from support.hosts import Lan
 from support.many_nodes import CLUSTER_PORT, NATS_PORT, Member, Members, running_nodes, starting
 from support.proxy import Proxy
+from support.replay import check_replay
 from support.slow_line import SlowLine
 from support.streams import SLOW, RunningStreams, TimedStream, say
 
@@ -57,7 +58,7 @@ async def test_two_sides_of_a_partition_serve_and_become_one(tmp_path: Path, lan
             await asyncio.to_thread(lan.heal)
             await streams.end()
         await asyncio.to_thread(members.settle)
-        state = members.wait_agreement()
+        state = await check_replay(members)
         check_sides(streams.by_node[two], worked_on, near=one.id, gone=dropped(state))
         check_sides(streams.by_node[three], worked_on, near=three.id, gone=dropped(state))
         # More nodes, and a session that never broke: that side stays what it was.
@@ -89,7 +90,7 @@ async def test_a_long_partition_replaces_what_is_out_of_reach(tmp_path: Path, la
         assert say(three, "on that side") == "on that side"
         lan.heal()
         await asyncio.to_thread(members.settle, seconds=60)
-        state = members.wait_agreement()
+        state = await check_replay(members)
         # One copy was asked for: the other one is told of, not silently gone.
         assert len(state["instances"]) == 1
         assert instance in {*state["instances"], *dropped(state), *(gone["id"] for gone in state["removed_instances"])}
@@ -112,7 +113,7 @@ async def test_the_host_of_the_hub_is_lost(tmp_path: Path, lan: Lan) -> None:
         lan.heal()
         await asyncio.to_thread(hub.start)
         await asyncio.to_thread(members.settle)
-        assert list(members.wait_agreement()["instances"]) == list(before["instances"])
+        assert list((await check_replay(members))["instances"]) == list(before["instances"])
         assert say(hub, "here again") == "here again"
 
 
@@ -130,7 +131,7 @@ async def test_a_cable_that_is_pulled_and_put_back(tmp_path: Path, lan: Lan) -> 
             await asyncio.to_thread(members.wait_hub, [members[number]])
             lan.hosts[number].plug()
             await asyncio.to_thread(members.settle)
-            assert list(members.wait_agreement()["instances"]) == instances
+            assert list((await check_replay(members))["instances"]) == instances
 
 
 @pytest.mark.timeout(180)

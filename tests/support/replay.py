@@ -6,11 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from exo.broker.bus import Bus
+from exo.broker.context import read_address
 from exo.broker.credentials import Credentials
 from exo.broker.nats_bus import NatsBus
-from exo.broker.policy import ConnectionSettings
+from exo.broker.permissions import READER, inbox_of
 from exo.services.snapshots.store import load_snapshot
 from exo.streams import subjects
 from exo.streams.apply import apply
@@ -24,18 +26,19 @@ _ROUNDS = 20
 
 
 @asynccontextmanager
-async def tapping(hub: Member, *, role: str = "reader", secret: str = "") -> AsyncGenerator[Bus]:
-    """Connect to the broker of a cluster on this machine in a role."""
-    credentials = Credentials(CLUSTER, secret)
-    settings = ConnectionSettings(url=nats_url(hub), name=f"test-{role}", seed=credentials.seed(role))
+async def tapping(node: Member, *, role: str = READER) -> AsyncGenerator[Bus]:
+    """Connect to the broker that a node is connected to, past all cables when it is on a host."""
+    address = read_address(node.data / "nats")
+    assert address is not None, f"{node.name} has no broker"
+    settings = address.to_settings(f"test-{role}")
+    if role != READER:
+        settings = replace(settings, seed=Credentials(CLUSTER).seed(role), inbox=inbox_of(role))
+    if node.host is not None:
+        scheme, _, place = settings.url.partition("://")
+        host, _, port = place.rpartition(":")
+        settings = replace(settings, url=f"{scheme}://{node.host.open_way(int(port), host=host)}")
     async with NatsBus(settings) as bus:
         yield bus
-
-
-def nats_url(hub: Member) -> str:
-    """Find where the hub's nats-server listens."""
-    address = next(hub.data.rglob("address.json"))
-    return str(msgspec.json.decode(address.read_bytes())["url"])
 
 
 async def replay(bus: Bus) -> State:
