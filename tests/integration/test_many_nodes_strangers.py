@@ -18,7 +18,7 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 def refusals(node: Member) -> dict[str, dict[str, Any]]:
     """Give whom a node turned away, or who turned it away, by name."""
-    return {refusal["name"]: refusal for refusal in node.peers()["refusals"] if refusal["code"] != "connected"}
+    return {refusal["name"]: refusal for refusal in node.report()["refusals"] if refusal["code"] != "connected"}
 
 
 def test_strangers_are_refused_by_name(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_strangers_are_refused_by_name(tmp_path: Path) -> None:
         for node in (wrong, none, other):
             # The one who was refused knows by whom, why, and what to type.
             assert refusals(node)["hub"]["code"] == expected[_name(node)]
-            assert any(finding["remedy"] for finding in node.findings().values())
+            assert node.doctor()["refused"]["remedy"]
             assert node.online() == {node.id}
         assert hub.online() == member.online() == {hub.id, member.id}
 
@@ -50,7 +50,7 @@ def _name(node: Member) -> str:
 
 
 def find_refusal(node: Member, code: str) -> dict[str, Any] | None:
-    return next((refusal for refusal in node.peers()["refusals"] if refusal["code"] == code), None)
+    return next((refusal for refusal in node.report()["refusals"] if refusal["code"] == code), None)
 
 
 def test_a_copy_of_a_running_node_is_refused(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_noise_on_the_cluster_port_hurts_nobody(tmp_path: Path) -> None:
         ):
             send_tls(port, noise)
         counters = members.wait(
-            lambda: found if (found := hub.peers()["counters"]).get("garbage") else None,
+            lambda: found if (found := hub.report()["counters"]).get("garbage") else None,
             seconds=10,
             what="the noise in the report",
         )

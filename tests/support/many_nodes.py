@@ -5,8 +5,10 @@ broker. `Members` is the cluster: what all nodes say, and whether they say the s
 """
 
 import json
+import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +23,7 @@ import psutil
 from support.hosts import Host
 from support.node import STOP_SECONDS, NodeProcess, wait_for
 
+EXO = Path(sys.executable).with_name("exo")
 CLUSTER = version("exo")
 """What a cluster is called that nobody gave a name."""
 CLUSTER_PORT = 52414
@@ -67,12 +70,8 @@ class Member(NodeProcess):
         """Give how this node stands with the others, as it sees it."""
         return self.get("/v1/cluster")["report"]
 
-    def peers(self) -> dict[str, Any]:
-        """Give the part of the report about finding, dialling and refusing others."""
-        return self.report()["peers"]
-
     def cluster_port(self) -> int:
-        return int(self.peers()["port"])
+        return int(self.report()["port"])
 
     def findings(self) -> dict[str, dict[str, Any]]:
         """Give what is wrong, by code."""
@@ -82,16 +81,15 @@ class Member(NodeProcess):
         """Give the ids of the nodes that are up, as this one knows."""
         return {node["id"] for node in self.state()["nodes"].values() if node["online"]}
 
-    def doctor(self) -> list[dict[str, Any]]:
-        """Give what `exo doctor` finds."""
-        return json.loads(self.command("doctor", "--json"))
+    def doctor(self) -> dict[str, dict[str, Any]]:
+        """Give what `exo doctor` says on this machine, by subject; of several about one, the last."""
+        return {finding["subject"]: finding for finding in json.loads(self.command("doctor", "--json"))}
 
     def command(self, *arguments: str) -> str:
         """Run an `exo` command on the machine of this node."""
-        assert self.process is not None
-        exo = list(self.process.args)[len(self.prefix)]  # pyright: ignore[reportArgumentType]
-        command = [*self.prefix, str(exo), *arguments, "--data-dir", str(self.data)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        command = [*self.prefix, str(EXO), *arguments, "--data-dir", str(self.data)]
+        environment = {**os.environ, **self.env}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
         assert done.returncode in {0, 1}, f"{command}: {done.stderr}"
         return done.stdout
 
