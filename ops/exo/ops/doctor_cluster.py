@@ -12,9 +12,11 @@ from exo.ops.findings import Finding
 
 MOST_OFFSET = 30.0
 """Seconds between two clocks; leases and deadlines are measured, but times in logs and State would lie."""
+NATS_PORT = 52413
+"""Suggested where a firewall is: the message broker's own choice changes with each start."""
 _OPEN_PORTS = {
-    "ufw": "sudo ufw allow {port}:52415/tcp && sudo ufw allow 5353/udp",
-    "firewalld": "sudo firewall-cmd --permanent --add-port={port}-52415/tcp --add-port=5353/udp"
+    "ufw": "sudo ufw allow {port}/tcp && sudo ufw allow {nats_port}/tcp && sudo ufw allow 5353/udp",
+    "firewalld": "sudo firewall-cmd --permanent --add-port={port}/tcp --add-port={nats_port}/tcp --add-port=5353/udp"
     " && sudo firewall-cmd --reload",
     "macos": "System Settings > Privacy & Security > Local Network: allow the terminal, or exo",
 }
@@ -39,6 +41,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     firewalls: tuple[str, ...] = ()
     offsets: Mapping[str, float] = {}
     port: int = 0
+    nats_port: int = 0
     port_holder: str = ""
     """Who has the cluster port while no node runs."""
 
@@ -100,7 +103,9 @@ def _check_report(facts: ClusterFacts, answer: ClusterAnswer) -> Iterator[Findin
 
 def _suggest_firewalls(facts: ClusterFacts) -> Iterator[Finding]:
     for firewall in facts.firewalls:
-        remedy = _OPEN_PORTS[firewall].format(port=facts.port)
+        remedy = _OPEN_PORTS[firewall].format(port=facts.port, nats_port=facts.nats_port or NATS_PORT)
+        if not facts.nats_port and firewall != "macos":
+            remedy = f"set EXO_NATS_PORT={NATS_PORT} on every machine, then {remedy}"
         yield Finding("firewall", "warning", f"{firewall} is on, and may keep other nodes out", remedy)
 
 

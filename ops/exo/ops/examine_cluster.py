@@ -40,6 +40,7 @@ async def examine_cluster(loaded: Loaded) -> ClusterFacts:
         network=has_network(),
         firewalls=tuple(find_firewalls()),
         port=settings.cluster_port,
+        nats_port=settings.nats_port,
         port_holder="" if is_held(paths.lock_file) else find_port_holder(settings.cluster_port),
     )
     node = read_node_file(paths)
