@@ -88,6 +88,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """The last hub's cluster port hung up, as a dying process does and a cut cable does not."""
     woke_at: float | None = None
     """When a hub found out that it had slept."""
+    has_peers: bool = False
+    """Whether there are others to ask, reached or not."""
     waits: Mapping[NodeId, float] = {}
     """Since when we wait for these nodes to become hub."""
     stored: SessionId = SessionId("")
@@ -166,7 +168,7 @@ def _decide_as_hub(view: View) -> Decision:
     winner = choose_hub((view.own, *rivals))
     if winner.node != view.own.node:
         return Yield(f"{winner.name} is the hub of {winner.present} nodes; this one has {view.own.present}", winner)
-    if view.woke_at is not None and view.reached and view.now - view.woke_at < ASKING:
+    if view.woke_at is not None and view.has_peers and view.now - view.woke_at < ASKING:
         return Wait("was asleep, asks the others before it serves again")
     return Keep("is the hub")
 

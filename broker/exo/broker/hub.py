@@ -31,6 +31,7 @@ from exo.broker.server import NatsServer
 from exo.broker.store import StoreLock, measure_room
 from exo.broker.watch import Watch
 from exo.streams.ids import NodeId
+from exo.streams.layout import EVENTS
 
 log = structlog.get_logger(__name__)
 
@@ -166,7 +167,11 @@ class Hub:
     async def _provision(self, connection: Connection) -> None:
         """Run before anybody hears that the connection is back: memory streams vanish with the server."""
         room = measure_room(self.settings.directory)
-        await provision(connection, scale=choose_scale(room), first_sequence=self.settings.first_sequence)
+        first = self.settings.first_sequence
+        touched = await provision(connection, scale=choose_scale(room), first_sequence=first)
+        if self._watch is not None and EVENTS.name in touched:
+            # The store vanished and the server restarted before the watch saw it.
+            self._on_store_lost()
 
     async def stop(self) -> None:
         """Go down in the order of the module's docstring; safe to call twice."""

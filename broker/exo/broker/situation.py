@@ -7,10 +7,24 @@ from typing import Final
 
 from exo.broker.arbitration import Decision, View, Wait
 from exo.broker.hello import Hello, Role
+from exo.broker.peering import PeersReport, PeersSettings
 from exo.streams.ids import NodeId, SessionId
+
+GRACE: Final = 1.0
+"""Seconds that a starting node looks around."""
+
+BOOTSTRAP_GRACE: Final = 3.0
+"""The same while a peer that a person named has not answered."""
 
 STALE_WAIT: Final = 30.0
 """Seconds after which a node that was skipped may be waited for again."""
+
+
+def choose_grace(settings: PeersSettings, report: PeersReport) -> float:
+    """Give the seconds to look around before a node serves: none when there is nowhere to look."""
+    if any("bootstrap" in attempt.sources and attempt.outcome != "connected" for attempt in report.attempts):
+        return BOOTSTRAP_GRACE
+    return GRACE if settings.discovery or report.attempts else 0.0
 
 
 class Situation:
@@ -51,6 +65,11 @@ class Situation:
         self.hub = NodeId("")
         self._waits = {}
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no hub."""
+        return self.role in {"starting", "lost"}
+
     def regain(self) -> None:
         """The same hub answers again."""
         self.role, self.hub = "following", self._last_hub
@@ -87,6 +106,7 @@ class Situation:
         now: float,
         grace: float = 0.0,
         hub_closed: bool = False,
+        has_peers: bool = False,
         stored: SessionId,
     ) -> View:
         """Give what `decide` needs."""
@@ -99,6 +119,7 @@ class Situation:
             last_hub=self._last_hub if self.role == "lost" else NodeId(""),
             hub_closed=hub_closed,
             woke_at=self._woke_at,
+            has_peers=has_peers,
             waits=dict(self._waits),
             stored=stored,
         )

@@ -19,6 +19,7 @@ from exo.broker.connect import Connection
 from exo.broker.errors import BrokerError
 from exo.broker.monitor import Monitor
 from exo.broker.server import NatsServer
+from exo.streams.findings import NodeFinding
 from exo.streams.layout import MIB
 
 log = structlog.get_logger(__name__)
@@ -44,27 +45,19 @@ class Health(msgspec.Struct, frozen=True):
     room: int
 
 
-class StoreTrouble(msgspec.Struct, frozen=True):
-    """What is wrong with the store: a finding's code and message."""
-
-    code: str
-    message: str
-    remedy: str
-
-
-def judge_store(health: Health) -> StoreTrouble | None:
+def judge_store(health: Health) -> NodeFinding | None:
     """Name what is wrong."""
     if health.room < LITTLE:
-        return StoreTrouble(
-            "store_disk_full",
-            f"the disk under the message store has {health.room // MIB} MiB left; nothing new is stored",
-            "free some space; exo goes on by itself",
+        return NodeFinding(
+            code="store_disk_full",
+            message=f"the disk under the message store has {health.room // MIB} MiB left; nothing new is stored",
+            remedy="free some space; exo goes on by itself",
         )
     if health.error:
-        return StoreTrouble(
-            "store_unhealthy",
-            f"the message server says: {health.error}",
-            "if it stays, look into nats-server.log beside the store",
+        return NodeFinding(
+            code="store_unhealthy",
+            message=f"the message server says: {health.error}",
+            remedy="if it stays, look into nats-server.log beside the store",
         )
     return None
 
@@ -78,7 +71,7 @@ class Watch:
     """The watch over one server; `trouble` is what is wrong now. `admin` is a connection to the server."""
 
     def __init__(self, server: NatsServer, admin: Connection, *, on_store_lost: Callable[[], None]) -> None:
-        self.trouble: StoreTrouble | None = None
+        self.trouble: NodeFinding | None = None
         self._server = server
         self._admin = admin
         self._on_store_lost = on_store_lost
