@@ -8,7 +8,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from support.many_nodes import Member, Members, running_nodes, starting
+from support.hosts import Lan
+from support.many_nodes import CLUSTER, Member, Members, running_nodes, starting
 from support.node import wait_for
 from support.replay import tapping
 from support.streams import say
@@ -47,6 +48,22 @@ def test_strangers_are_refused_by_name(tmp_path: Path) -> None:
 
 def _name(node: Member) -> str:
     return str(node.state()["nodes"][node.id]["facts"]["name"])
+
+
+def test_another_cluster_on_the_lan_is_shown_and_left_alone(tmp_path: Path) -> None:
+    with Lan(2) as lan, starting(tmp_path, hosts=lan.hosts) as starter:
+        ours = starter.start("--name=ours")
+        theirs = starter.start("--name=theirs", "--namespace=the neighbours")
+        for node, other, cluster in ((ours, theirs, "the neighbours"), (theirs, ours, CLUSTER)):
+            (seen,) = starter.members.wait(lambda node=node: node.report()["strangers"], seconds=10, what="strangers")
+            assert (seen["node"], seen["name"], seen["cluster"]) == (other.id, _name(other), cluster)
+            assert node.online() == {node.id}
+            assert say_placed(node) == "at home"
+
+
+def say_placed(node: Member) -> str:
+    node.place()
+    return say(node, "at home")
 
 
 def find_refusal(node: Member, code: str) -> dict[str, Any] | None:
