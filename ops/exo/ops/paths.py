@@ -68,6 +68,16 @@ class Paths(msgspec.Struct, frozen=True):
         return self.data / "nats"
 
     @property
+    def standby_file(self) -> Path:
+        """What this node knew of the cluster's State when it last ran."""
+        return self.data / "state.snapshot"
+
+    @property
+    def peers_file(self) -> Path:
+        """Where other nodes were reached in earlier runs."""
+        return self.data / "peers.json"
+
+    @property
     def logs(self) -> Path:
         """The rotated log files."""
         return self.cache / "exo_log"
@@ -85,7 +95,8 @@ class Paths(msgspec.Struct, frozen=True):
     @property
     def state(self) -> tuple[Path, ...]:
         """All that a node keeps among the data, but for the models."""
-        return self.node_id_file, self.machine_file, self.node_file, self.store, self.lock_file
+        own = (self.node_id_file, self.machine_file, self.node_file, self.standby_file, self.peers_file)
+        return *own, self.store, self.lock_file
 
     @property
     def caches(self) -> tuple[Path, ...]:

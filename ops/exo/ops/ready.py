@@ -8,15 +8,16 @@ EXAMPLE = "Name three uses of a paper clip."
 
 
 def make_ready_lines(
-    url: str, models: Sequence[str], *, asked: Sequence[str] = (), placed: Sequence[str] = ()
+    url: str, models: Sequence[str], *, asked: Sequence[str] = (), placed: Sequence[str] = (), join: str = ""
 ) -> list[str]:
     """Give the lines for a node at `url` that serves `models`, of those `asked` for; without any, how to get one.
 
-    `placed` were placed before this start and come back by themselves.
+    `placed` were placed before this start and come back by themselves. `join` is what brings another machine in.
     """
+    others = [f"On another machine: {join}"] if join else []
     if not url:
-        return ["exo is ready, without an API on this node (--no-api)"]
-    lines = [f"exo is ready at {url}"]
+        return ["exo is ready, without an API on this node (--no-api)", *others]
+    lines = [f"exo is ready at {url}", *others]
     if asked and not models:
         return [
             *lines,

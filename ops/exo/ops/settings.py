@@ -138,6 +138,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     http_origins: Annotated[
         tuple[str, ...], _about("origins of web pages elsewhere that may call the API, as `https://chat.example`")
     ] = ()
+    macmon_path: Annotated[
+        Path | None, _about("the macmon to read a Mac's GPU and power with; unset looks on PATH")
+    ] = None
     nats_server: Annotated[
         Path | None, _about("the nats-server to run; unset looks on PATH, then in the installed package")
     ] = None

@@ -72,4 +72,5 @@ def test_ready_names_the_models_or_how_to_get_one() -> None:
     assert "exo models add starter" in make_ready_lines("http://a:1", [])[1]
     assert "keeps starter from it" in make_ready_lines("http://a:1", [], asked=["starter"])[1]
     assert "on the way back: a, b." in make_ready_lines("http://a:1", [], placed=["a", "b", "a"])[1]
+    assert "On another machine: exo up --join a:1" in make_ready_lines("http://a:1", ["a"], join="exo up --join a:1")
     assert make_ready_lines("", []) == ["exo is ready, without an API on this node (--no-api)"]
