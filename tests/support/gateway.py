@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx2
 
-from exo.gateway.serve import bind, serve
+from exo.gateway.listening import bind
+from exo.gateway.serve import serve
 from support.chat import Stream
 from support.fake_cluster import FakeCluster
 

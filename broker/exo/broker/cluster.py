@@ -60,6 +60,9 @@ HANDOVER: Final = 3.0
 UNFIT: Final = 5.0
 """Seconds before a node whose server did not start tries again; others go first meanwhile."""
 
+NATS_OFFSET: Final = -1
+"""From the cluster port to the one that a hub tries first for NATS: above it lies the API's."""
+
 NO_SESSION: Final = SessionId("")
 NOBODY: Final = NodeId("")
 
@@ -145,6 +148,10 @@ class Cluster:
         if not self.hub:
             raise BusUnavailableError(f"there is no hub: {self._situation.why}")
         return await self._mover.open_master_bus()
+
+    def explain(self) -> str:
+        """Say in half a sentence who is hub, or who was and what is happening."""
+        return self._situation.why
 
     def report(self) -> ClusterReport:
         """Give what this node knows of the cluster."""
@@ -279,11 +286,11 @@ class Cluster:
         await self._perform(decision)
 
     def _look(self, now: float) -> View:
-        reached, known = self.peers.reached(), self.peers.known()
+        known = self.peers.known()
         last = known.get(self._situation.last_hub)
         return self._situation.view(
             self._make_hello(),
-            tuple(peer.hello for peer in reached.values()),
+            tuple(peer.hello for peer in self._list_connected()),
             now=now,
             grace=choose_grace(self.settings.peers, self.peers.report()) if self.role == "starting" else 0.0,
             hub_closed=last is not None and not last.connected,
@@ -444,8 +451,12 @@ class Cluster:
             fingerprint=self.settings.fingerprint,
         )
 
+    def _list_connected(self) -> list[Peer]:
+        """What a peer said before it hung up is worth nothing: most likely its process is gone."""
+        return [peer for peer in self.peers.reached().values() if peer.connected]
+
     def _list_followers(self) -> list[Peer]:
-        return [peer for peer in self.peers.reached().values() if peer.hello.hub == self._node] if self.is_hub else []
+        return [peer for peer in self._list_connected() if peer.hello.hub == self._node] if self.is_hub else []
 
     def _note_sleep(self) -> None:
         log.warning("this machine was asleep or its clock was set")
@@ -461,7 +472,7 @@ class Cluster:
 
     @property
     def _preferred_port(self) -> int:
-        return 0 if self.settings.local else self.peers.port + 1
+        return 0 if self.settings.local else self.peers.port + NATS_OFFSET
 
     def _get_standby(self) -> Standby:
         assert self._standby is not None

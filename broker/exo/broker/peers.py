@@ -280,10 +280,10 @@ class Peers:
         )
         return replace(self._hello(), addresses=self.addresses[:MOST_ADDRESSES], members=members)
 
-    async def measure(self, node: NodeId) -> list[LinkSample]:
-        """Give latency and bandwidth of each address of a peer that answers; none when the peer is not known."""
+    async def measure(self, node: NodeId, *, bandwidth: bool = True) -> list[LinkSample]:
+        """Give latency and, if asked, bandwidth of each address of a peer that answers; none of an unknown peer."""
         peer = self.known().get(node)
-        return [] if peer is None else await measure_addresses(self._dialler, peer)
+        return [] if peer is None else await measure_addresses(self._dialler, peer, bandwidth=bandwidth)
 
 
 async def _await_introduction(stream: Stream, greeting: Greeting) -> Hello:

@@ -34,11 +34,11 @@ class Measure(msgspec.Struct, frozen=True):
     bandwidth: float
 
 
-async def measure(stream: Stream) -> Measure:
-    """Ask the other end, or raise `OSError`, `EOFError` or `FrameError`."""
+async def measure(stream: Stream, *, bandwidth: bool) -> Measure:
+    """Ask the other end, or raise `OSError`, `EOFError` or `FrameError`; 0 for a bandwidth that was not asked for."""
     async with asyncio.timeout(PATIENCE):
         latency = median([await _time_ping(stream, number) for number in range(PINGS)])
-        return Measure(latency, await _time_burst(stream, latency))
+        return Measure(latency, await _time_burst(stream, latency) if bandwidth else 0.0)
 
 
 async def _time_ping(stream: Stream, number: int) -> float:

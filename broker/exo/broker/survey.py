@@ -15,24 +15,27 @@ from exo.broker.probes import measure
 log = structlog.get_logger(__name__)
 
 
-async def measure_addresses(dialler: Dialler, peer: Peer) -> list[LinkSample]:
+async def measure_addresses(dialler: Dialler, peer: Peer, *, bandwidth: bool) -> list[LinkSample]:
     """Give one sample for each pair of a local and a remote address over which the peer answers."""
     texts = dict.fromkeys((peer.address, *peer.hello.addresses))
     # Dialled together, because dead addresses take seconds; measured one by one, because they share us.
     turn = asyncio.Lock()
-    samples = await asyncio.gather(*(_measure_one(dialler, peer, text, turn=turn) for text in texts))
+    surveys = (_measure_one(dialler, peer, text, turn=turn, bandwidth=bandwidth) for text in texts)
+    samples = await asyncio.gather(*surveys)
     found = {(one.local_address, one.remote_address): one for one in samples if one is not None}
     return list(found.values())
 
 
-async def _measure_one(dialler: Dialler, peer: Peer, text: str, *, turn: asyncio.Lock) -> LinkSample | None:
+async def _measure_one(
+    dialler: Dialler, peer: Peer, text: str, *, turn: asyncio.Lock, bandwidth: bool
+) -> LinkSample | None:
     samples: list[LinkSample] = []
 
     async def use(stream: Stream, greeting: Greeting) -> None:
         if greeting.node != peer.hello.node:
             return
         async with turn:
-            found = await measure(stream)
+            found = await measure(stream, bandwidth=bandwidth)
         samples.append(
             LinkSample(
                 local_address=stream.local,

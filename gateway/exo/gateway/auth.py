@@ -64,6 +64,11 @@ def _name_of(host: str) -> str:
         return ""
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address or name to listen on is reached from this machine only."""
+    return _is_loopback_name(host) or _is_loopback_address(host)
+
+
 def _is_loopback_name(name: str) -> bool:
     return name == "localhost" or name.endswith(".localhost")
 

@@ -5,7 +5,6 @@ Signals stay the caller's: uvicorn's own handlers are left out.
 
 import asyncio
 import contextlib
-import errno
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -15,24 +14,15 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from exo.gateway.edge import Edge
+from exo.gateway.listening import BACKLOG
 from exo.gateway.responses import ABORT
 
 log = structlog.get_logger(__name__)
 
-BACKLOG = 2048
 KEEP_ALIVE = 75
 """Seconds an idle connection is kept; longer than what proxies and SDK pools keep it for."""
 GRACE = 3
 """Seconds that running responses get when the server stops."""
-
-
-class AddressInUseError(Exception):
-    """Raised when the address cannot be listened on; `flag` is the setting that has to change."""
-
-    def __init__(self, host: str, port: int, *, reason: str, flag: str) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: {reason}; choose another {flag} with --{flag}")
-        self.host = host
-        self.port = port
 
 
 class _Protocol(HttpToolsProtocol):
@@ -57,27 +47,6 @@ class _Server(Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Open a listening socket; port 0 lets the system pick one. Raises `AddressInUseError`."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "that is no host's name"
-        raise AddressInUseError(host, port, reason=reason, flag="host") from error
-    family, _, _, _, address = found[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        flag = "host" if error.errno == errno.EADDRNOTAVAIL else "port"
-        raise AddressInUseError(host, port, reason=error.strerror or str(error), flag=flag) from error
-    listener.setblocking(False)
-    return listener
 
 
 @asynccontextmanager

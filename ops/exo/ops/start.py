@@ -58,7 +58,7 @@ def start_node(loaded: Loaded, *, when_ready: Callable[[list[str]], None]) -> in
         if limit < 4096:
             log.warning("few files may be open at once", limit=limit, remedy="raise `ulimit -n` to 65535")
         try:
-            return uvloop.run(run_node(loaded, node_id=identity.node, when_ready=when_ready))
+            return uvloop.run(run_node(loaded, identity=identity, secret=secret, when_ready=when_ready))
         except BrokerError as error:
             raise CommandError(str(error), evidence=getattr(error, "log_tail", ())) from error
         finally:

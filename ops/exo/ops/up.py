@@ -1,9 +1,9 @@
-"""The composition root: one node, from its broker to its API, and backwards again.
+"""The composition root: one node, from its place in the cluster to its API, and backwards again.
 
-Started by `exo.ops.start` inside the event loop. Order of starting: broker, services, HTTP, models.
-Order of stopping: running answers end while clients can still read them, then HTTP stops, then the
-services leave and write their last facts, then the broker goes. A second signal ends all at once;
-the children notice by their pipes.
+Started by `exo.ops.start` inside the event loop. Order of starting: the API's port, the cluster (which
+finds a hub or becomes it), services, HTTP, models. Order of stopping: running answers end while clients
+can still read them, then HTTP stops, then the services leave and write their last facts, then the
+cluster is left. A second signal ends all at once; the children notice by their pipes.
 """
 
 import asyncio
@@ -12,38 +12,36 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import structlog
 
-from exo.broker.context import make_address, remove_address, write_address
+from exo.broker.cluster import Cluster
 from exo.broker.credentials import Credentials
-from exo.broker.hub import Hub, HubSettings
-from exo.ops.backends import find_backends
+from exo.gateway.listening import AddressInUseError, bind
 from exo.ops.banner import api_url, exo_version
+from exo.ops.compose import make_cluster_settings, make_gateway_settings, make_node_settings
 from exo.ops.errors import FAILED, OK, CommandError
+from exo.ops.identity import NodeIdentity
 from exo.ops.layers import Loaded
-from exo.ops.model_directories import find_model_directories
+from exo.ops.node_cluster import NodeCluster
 from exo.ops.node_file import RunningNode, remove_node_file, write_node_file
-from exo.ops.paths import Paths
 from exo.ops.ready import make_ready_lines
-from exo.ops.settings import Settings
+from exo.ops.secret import ClusterSecret
 from exo.services.node import NodeServices
-from exo.services.settings import EngineSettings, NodeSettings
-from exo.streams.ids import BootId, NodeId, new_boot_id
+from exo.streams.ids import BootId, new_boot_id
 
 if TYPE_CHECKING:
     from exo.gateway.edge import Edge
-    from exo.gateway.settings import GatewaySettings
 
 log = structlog.get_logger(__name__)
 
-MEGABYTE = 1_000_000
 
-
-async def run_node(loaded: Loaded, *, node_id: NodeId, when_ready: Callable[[list[str]], None]) -> int:
+async def run_node(
+    loaded: Loaded, *, identity: NodeIdentity, secret: ClusterSecret, when_ready: Callable[[list[str]], None]
+) -> int:
     """Run one node until SIGINT or SIGTERM; gives the exit code.
 
     `when_ready` gets the lines for the person at the terminal once the asked models serve.
@@ -52,46 +50,63 @@ async def run_node(loaded: Loaded, *, node_id: NodeId, when_ready: Callable[[lis
     settings, paths, boot = loaded.settings, loaded.paths, new_boot_id()
     async with AsyncExitStack() as stack:
         stack.callback(log.info, "exo has stopped")
-        # Loading the web framework takes as long as starting the broker: both at once.
+        # Loading the web framework takes as long as finding the others: both at once.
         loading = asyncio.create_task(asyncio.to_thread(_load_gateway)) if settings.api else None
-        stack.callback(remove_address, paths.store)
-        hub = await stack.enter_async_context(_make_hub(settings, paths, node_id))
-        listener = None
-        if loading is not None:
-            await loading
-            listener = _bind(settings)
+        listener = _bind(settings.host, settings.port) if settings.api else None
+        if listener is not None:
             stack.callback(listener.close)
         port = listener.getsockname()[1] if listener is not None else 0
-        services = NodeServices(
-            hub.bus,
-            _node_settings(settings, paths, node_id, boot=boot, port=port),
-            extra_processes=lambda: [hub.server.pid],
+        cluster = Cluster(
+            make_cluster_settings(loaded, identity=identity, boot=boot),
+            credentials=Credentials(settings.namespace, secret.text),
         )
+        services = NodeServices(
+            cluster,
+            make_node_settings(loaded, identity=identity, boot=boot, port=port),
+            extra_processes=lambda: [cluster.server_pid] if cluster.server_pid is not None else [],
+            prober=cluster.peers,
+        )
+        stack.push_async_callback(cluster.stop)
+        await _until_stopped(cluster.start(services.projection), stopping)
+        if stopping.is_set():
+            return OK
         stack.push_async_callback(services.stop, grace=settings.shutdown_grace)
         await services.start()
         url = api_url(settings.host, port) if listener is not None else ""
-        if listener is not None:
+        if listener is not None and loading is not None:
+            await loading
             from exo.gateway.serve import serve
 
-            app = _make_app(hub, services, loaded, node_id=node_id, boot=boot)
+            app = _make_app(cluster, services, loaded, identity=identity, boot=boot)
             await stack.enter_async_context(serve(app, listener))
         # Answers that run get their grace, and their last words, while HTTP is still up.
         stack.push_async_callback(services.worker.stop, grace=settings.shutdown_grace)
         stack.callback(remove_node_file, paths.node_file)
-        _publish_address(settings, paths, node_id, url=url)
+        _publish_address(loaded, identity, cluster, url=url)
         placed = [instance.model.model_id for instance in services.projection.state.instances.values()]
 
         def tell_ready(models: list[str]) -> None:
             when_ready(make_ready_lines(url, models, asked=settings.models, placed=placed))
 
-        return await _launch_and_wait(settings, url, stopping=stopping, when_ready=tell_ready)
+        return await _launch_and_wait(url, settings.models, stopping=stopping, when_ready=tell_ready)
 
 
-def _bind(settings: Settings) -> socket.socket:
-    from exo.gateway.serve import AddressInUseError, bind
-
+async def _until_stopped(work: Coroutine[None, None, None], stopping: asyncio.Event) -> None:
+    """Finish `work` unless a signal comes first: a node that finds no hub must still be easy to end."""
+    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
     try:
-        return bind(settings.host, settings.port)
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+    finally:
+        for task in (working, waiting):
+            task.cancel()
+        await asyncio.gather(working, waiting, return_exceptions=True)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        return bind(host, port)
     except AddressInUseError as error:
         raise CommandError(str(error)) from error
 
@@ -117,102 +132,46 @@ def _load_gateway() -> None:
     importlib.import_module("exo.gateway.serve")
 
 
-def _make_hub(settings: Settings, paths: Paths, node_id: NodeId) -> Hub:
-    hub_settings = HubSettings(
-        directory=paths.store, name=node_id, port=settings.nats_port, binary=settings.nats_server
-    )
-    credentials = Credentials(cluster=node_id)
-
-    def tell(hub: Hub) -> None:
-        address = make_address(
-            hub.url,
-            credentials=credentials,
-            directory=paths.store,
-            monitor_url=hub.server.monitor_url,
-            pid=hub.server.pid,
-        )
-        write_address(paths.store, address)
-
-    return Hub(hub_settings, credentials=credentials, on_ready=tell)
-
-
-def _node_settings(settings: Settings, paths: Paths, node_id: NodeId, *, boot: BootId, port: int) -> NodeSettings:
-    directories = find_model_directories(settings, paths)
-    return NodeSettings(
-        node=node_id,
-        boot=boot,
-        name=settings.name,
-        version=exo_version(),
-        model_directories=directories.writable,
-        read_only_directories=directories.read_only,
-        data_directory=paths.data,
-        memory_budget=settings.memory_available_mb * MEGABYTE,
-        api_port=port,
-        backends=find_backends(),
-        worker=settings.worker,
-        offline=settings.offline,
-        max_retries=settings.max_instance_retries,
-        engine=EngineSettings(
-            max_batch=settings.max_concurrent_requests,
-            max_queue=settings.max_queued_requests,
-            prefill_step=settings.prefill_step,
-            blas_threads=settings.blas_threads,
-            dense_weights={"auto": None, "on": True, "off": False}[settings.dense_weights],
-            script=settings.scripted,
-        ),
-    )
-
-
-def _make_app(hub: Hub, services: NodeServices, loaded: Loaded, *, node_id: NodeId, boot: BootId) -> "Edge":
+def _make_app(
+    cluster: Cluster, services: NodeServices, loaded: Loaded, *, identity: NodeIdentity, boot: BootId
+) -> "Edge":
+    from exo.gateway import settings as gateway
     from exo.gateway.app import create_app
-    from exo.gateway.settings import GatewayPorts, NodeIdentity
 
-    ports = GatewayPorts(
+    ports = gateway.GatewayPorts(
         states=services.projection,
         gauges=services.gauges,
         placer=services,
         catalog=services.catalog,
+        cluster=NodeCluster(cluster, loaded),
+        local=services.worker,
     )
-    identity = NodeIdentity(id=node_id, boot=boot, name=loaded.settings.name, version=exo_version())
-    return create_app(hub.bus, ports, node=identity, settings=_gateway_settings(loaded))
+    node = gateway.NodeIdentity(id=identity.node, boot=boot, name=loaded.settings.name, version=exo_version())
+    return create_app(cluster.bus, ports, node=node, settings=make_gateway_settings(loaded))
 
 
-def _gateway_settings(loaded: Loaded) -> "GatewaySettings":
-    from exo.gateway.auth import AccessPolicy
-    from exo.gateway.settings import GatewaySettings
-
-    settings = loaded.settings
-    return GatewaySettings(
-        autoload=settings.autoload,
-        body_limit=settings.max_body_mb * MEGABYTE,
-        keep_alive=settings.keep_alive,
-        stall_timeout=settings.stall_timeout,
-        request_timeout=settings.request_timeout,
-        context_length=settings.context_length,
-        access=AccessPolicy(hosts=frozenset(settings.http_hosts), origins=frozenset(settings.http_origins)),
-        onboarding_file=loaded.paths.cache / "onboarding_complete",
-    )
-
-
-def _publish_address(settings: Settings, paths: Paths, node_id: NodeId, *, url: str) -> None:
+def _publish_address(loaded: Loaded, identity: NodeIdentity, cluster: Cluster, *, url: str) -> None:
     node = RunningNode(
         pid=os.getpid(),
-        node_id=node_id,
-        name=settings.name,
+        node_id=identity.node,
+        name=loaded.settings.name,
         version=exo_version(),
         api_url=url,
+        cluster=loaded.settings.namespace,
+        cluster_port=cluster.peers.port,
+        cluster_addresses=tuple(cluster.peers.addresses),
         started_at=time.time(),
     )
-    write_node_file(paths.node_file, node)
+    write_node_file(loaded.paths.node_file, node)
 
 
 async def _launch_and_wait(
-    settings: Settings, url: str, *, stopping: asyncio.Event, when_ready: Callable[[list[str]], None]
+    url: str, models: Sequence[str], *, stopping: asyncio.Event, when_ready: Callable[[list[str]], None]
 ) -> int:
     """Bring the asked models up beside a node that serves already; a model that fails leaves the node up."""
 
     async def launch() -> None:
-        when_ready(await _launch(url, settings.models))
+        when_ready(await _launch(url, models))
 
     async with asyncio.TaskGroup() as group:
         launching = group.create_task(launch())

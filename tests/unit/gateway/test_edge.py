@@ -4,7 +4,7 @@ import pytest
 
 from exo.gateway.auth import AccessPolicy, check_access
 from exo.gateway.errors import GatewayError
-from exo.gateway.serve import AddressInUseError, bind
+from exo.gateway.listening import AddressInUseError, bind
 from support.fake_cluster import FakeCluster
 from support.gateway import BODY, Client
 

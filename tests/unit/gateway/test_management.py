@@ -5,7 +5,8 @@ import json
 from time import monotonic
 from typing import Any
 
-from exo.gateway.serve import GRACE, bind, serve
+from exo.gateway.listening import bind
+from exo.gateway.serve import GRACE, serve
 from exo.streams import subjects
 from exo.streams.codec import decode_as, encode
 from exo.streams.codes import Code
