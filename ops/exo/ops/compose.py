@@ -1,6 +1,5 @@
 """What each part of a node is told, made from the settings. Pure but for reading the machine; `up.py` calls it."""
 
-import os
 from typing import TYPE_CHECKING
 
 from exo.broker.cluster import ClusterSettings
