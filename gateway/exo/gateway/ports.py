@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from exo.streams.events import Recorded
-from exo.streams.ids import CommandId, ModelId, NodeId
+from exo.streams.ids import CommandId, ModelId, NodeId, TaskId
 from exo.streams.models import ModelCard
 from exo.streams.placements import Preview
 from exo.streams.state import Receipt, State
@@ -26,6 +26,13 @@ class StateSource(Protocol):
         """Call `listener(recorded, state after it)` for each event; gives a function that ends it."""
         ...
 
+    def on_session(self, listener: Callable[[State, State], None]) -> Callable[[], None]:
+        """Call `listener(old, new)` when State is of another session; gives a function that ends it.
+
+        `old` is State when its session ended, `new` holds all that stood in the new one's log at first sight.
+        """
+        ...
+
     async def wait(self, predicate: Callable[[State], bool], *, timeout: float | None = None) -> State:
         """Wait until State is as wished; `TimeoutError` after `timeout` seconds."""
         ...
@@ -39,6 +46,13 @@ class StateSource(Protocol):
         ...
 
 
+class Rekeyed(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the cluster is closed from now on, and where its secret was found: a file or a variable."""
+
+    closed: bool
+    origin: str = ""
+
+
 class ClusterSource(Protocol):
     """How this node stands with the others: who is hub and why, whom it reaches, what is wrong."""
 
@@ -49,6 +63,22 @@ class ClusterSource(Protocol):
 
     def report(self) -> msgspec.Struct:
         """Give what a person should see of it now; quick, and never raises."""
+        ...
+
+    async def rekey(self) -> Rekeyed:
+        """Use the secret that can be read now, or none; `GatewayError` when what is there is none."""
+        ...
+
+    def explain(self) -> str:
+        """Say in half a sentence who is hub, or who was and what is happening."""
+        ...
+
+
+class LocalTasks(Protocol):
+    """Requests at work on this node."""
+
+    async def cancel_task(self, task: TaskId, *, reason: str) -> bool:
+        """Drop a request of a runner of this node without asking the master; gives whether it was here."""
         ...
 
 

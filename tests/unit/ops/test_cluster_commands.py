@@ -40,7 +40,8 @@ def paths(tmp_path: Path) -> Paths:
 @pytest.fixture
 def api(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedApi]:
     """A node that runs on the data directory, as far as commands can see."""
-    api = ScriptedApi({"POST /v1/cluster/rekey": {}, "GET /v1/cluster": {"report": REPORT, "merges": []}})
+    rekeyed = {"closed": True, "origin": str(paths.secret_file)}
+    api = ScriptedApi({"POST /v1/cluster/rekey": rekeyed, "GET /v1/cluster": {"report": REPORT, "merges": []}})
 
     def connect(_url: str) -> NodeClient:
         return api.client()
@@ -111,10 +112,19 @@ def test_joining_takes_the_secret_as_a_word_or_from_stdin(
 
 def test_a_running_node_is_told_of_joining_and_leaving(paths: Paths, api: ScriptedApi) -> None:
     assert run(paths, "join", new_secret()) == 0
+    api.routes["POST /v1/cluster/rekey"] = {"closed": False, "origin": ""}
     assert run(paths, "leave") == 0
     assert not paths.secret_file.exists()
     assert [name for name, _ in api.asked] == ["POST /v1/cluster/rekey"] * 2
     assert run(paths, "leave") == 1
+
+
+def test_a_node_that_reads_its_secret_elsewhere_is_told_about(
+    paths: Paths, api: ScriptedApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.routes["POST /v1/cluster/rekey"] = {"closed": True, "origin": "environment variable EXO_CLUSTER_SECRET"}
+    assert run(paths, "join", new_secret()) == 1
+    assert "goes on with the secret of environment variable EXO_CLUSTER_SECRET" in capsys.readouterr().err
 
 
 def test_what_is_no_secret_is_refused(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from exo.ops.secret import SECRET_VARIABLE, check_secret, find_secret, forget_se
 from exo.ops.terminal import print_table, say, tell
 
 if TYPE_CHECKING:
+    from exo.gateway.ports import Rekeyed
     from exo.ops.client import NodeClient
     from exo.ops.cluster_report import ClusterAnswer
 
@@ -118,13 +119,21 @@ def _tell_node(loaded: Loaded) -> bool:
     if not node.api_url:
         tell("The running node has no API (--no-api) and learns of it at its next start: `exo down`, `exo up`.")
         return True
-    ask_node(node.api_url, None, _rekey)
-    tell(f"the running node (process {node.pid}) uses it now")
+    answer = ask_node(node.api_url, None, _rekey)
+    # Without a secret left there is no origin, and the node had none to begin with or has just lost it.
+    if answer.origin not in {"", str(loaded.paths.secret_file)}:
+        raise CommandError(
+            f"the running node (process {node.pid}) goes on with the secret of {answer.origin}, which wins",
+            remedy="change it there, or start the node without it",
+        )
+    tell(f"the running node (process {node.pid}) uses it now" if answer.closed else "the running node is open now")
     return True
 
 
-async def _rekey(client: "NodeClient") -> None:
-    await client.post("/v1/cluster/rekey", {}, dict, timeout=_PATIENCE)
+async def _rekey(client: "NodeClient") -> "Rekeyed":
+    from exo.gateway.ports import Rekeyed
+
+    return await client.post("/v1/cluster/rekey", {}, Rekeyed, timeout=_PATIENCE)
 
 
 def _make_join_line(loaded: Loaded) -> str:
