@@ -14,29 +14,34 @@ import msgspec
 
 from exo.broker.blobs import Blobs
 from exo.broker.memory import MemoryBus
+from exo.broker.memory_server import MemoryServer
 from exo.gateway.app import create_app
+from exo.gateway.ports import LocalTasks, Rekeyed
 from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
 from exo.services.catalog.service import Catalog
+from exo.services.clock import SystemClock
 from exo.services.master.decide import Circumstances, decide
 from exo.services.projection import Projection
+from exo.services.standby import begin_session
 from exo.services.telemetry.gauges import Reading
 from exo.streams import commands as c
 from exo.streams import events as e
 from exo.streams import subjects
+from exo.streams.apply import apply
 from exo.streams.chunks import Admitted, Chunk, Done, Text, Usage
-from exo.streams.codec import decode_command, decode_stored_request, encode
+from exo.streams.codec import decode_command, decode_event, decode_stored_request, encode
 from exo.streams.codes import Code
 from exo.streams.downloads import ModelReport
 from exo.streams.ids import BootId, CommandId, InstanceId, ModelId, NodeId, RunnerId, SessionId, TaskId
 from exo.streams.instances import Instance, Loading, Ready, RunnerStatus, Shard
-from exo.streams.layout import COMMANDS, REQUESTS
+from exo.streams.layout import COMMANDS, EVENTS, REQUESTS
 from exo.streams.models import ModelCard
 from exo.streams.nodes import NodeFacts
 from exo.streams.placements import Preview, Unplaceable
 from exo.streams.requests import GenerationRequest
-from exo.streams.tasks import TaskRecord
+from exo.streams.state import State
 from exo.streams.telemetry import MemoryGauge, Sample
-from exo.streams.views import instances_of, least_busy_instance
+from exo.streams.views import instances_of
 
 NODE = NodeId("node-1")
 BOOT = BootId("boot-1")
@@ -112,12 +117,17 @@ class FakeCluster:
         self.cancelled: set[TaskId] = set()
         self.commands: list[c.Command] = []
         self.answering = True
+        self.local: LocalTasks | None = None
         self.loading: asyncio.Event | None = None
         """When set, a placed instance stays in loading until this event."""
         self._running = running
         self._group: asyncio.TaskGroup | None = None
         self._events = 0
         self._answers: dict[TaskId, asyncio.Task[None]] = {}
+        self._hub_is_there = asyncio.Event()
+        self._hub_is_there.set()
+        self._begun: set[tuple[TaskId, int]] = set()
+        self._published: list[tuple[TaskId, Chunk]] = []
         self._placing: list[asyncio.Task[None]] = []
 
     # The ports that services fulfil.
@@ -128,6 +138,12 @@ class FakeCluster:
 
     def report(self) -> ClusterReport:
         return ClusterReport(hub=NODE, why="it was the first one here")
+
+    async def rekey(self) -> Rekeyed:
+        return Rekeyed(closed=True, origin="/box/cluster.secret")
+
+    def explain(self) -> str:
+        return "node test was hub and is being replaced"
 
     def samples(self) -> list[Reading]:
         gauge = MemoryGauge(total=16_000_000, available=8_000_000)
@@ -153,8 +169,9 @@ class FakeCluster:
     # The master.
 
     async def record(self, event: e.Event, *, cause: CommandId | None = None) -> None:
-        """Write an event to the log."""
+        """Write an event to the log, as soon as there is one."""
         self._events += 1
+        await self._hub_is_there.wait()
         envelope = e.Envelope(
             id=f"event-{self._events}",
             at=time_ns() // 1_000_000,
@@ -174,6 +191,10 @@ class FakeCluster:
             await self.loading.wait()
         await self.change_runner(instance, Ready())
 
+    async def place_unseen(self) -> None:
+        """Place an instance of the model beside what is placed, under an id of its own."""
+        await self.place(instance_of(MODEL, identifier="unseen"))
+
     async def change_runner(self, instance: Instance, status: RunnerStatus) -> None:
         await self.record(e.RunnerStatusChanged(node=NODE, runner=instance.shards[0].runner, status=status))
 
@@ -181,13 +202,8 @@ class FakeCluster:
         self.commands.append(command)
         cause = command.command_id
         match command:
-            case c.SubmitTask(model=model):
-                instance = least_busy_instance(self.states.state, model)
-                if instance is None:
-                    refusal = e.CommandRejected(command=cause, code=Code.MODEL_NOT_RUNNING, reason="not running")
-                    await self.record(refusal, cause=cause)
-                else:
-                    await self._assign(command, instance)
+            case c.SubmitTask():
+                await self._submit(command)
             case c.CancelTask(task=task, reason=reason):
                 self.cancelled.add(task)
                 await self.record(e.TaskCancelled(task=task, reason=reason), cause=cause)
@@ -211,32 +227,58 @@ class FakeCluster:
             case c.AddApiKey() | c.RevokeApiKey() | c.DrainNode():
                 await self.record(decide(command, Circumstances(self.states.state, {}, self.catalog, 0)), cause=cause)
 
-    async def _assign(self, command: c.SubmitTask, instance: Instance) -> None:
-        record = TaskRecord(
-            id=command.task,
-            command=command.command_id,
-            model=command.model,
-            instance=instance.id,
-            node=NODE,
-            boot=BOOT,
-            gateway=command.gateway,
-            gateway_boot=command.gateway_boot,
-            key=command.key,
-            on_disconnect=command.on_disconnect,
-        )
-        await self.record(e.TaskAssigned(task=record), cause=command.command_id)
-        assert self._group is not None
-        self._answers[command.task] = self._group.create_task(self._answer(command.task))
+    async def _submit(self, command: c.SubmitTask) -> None:
+        given = Circumstances(self.states.state, {}, self.catalog, command.issued_at)
+        decision = decide(command, given)
+        await self.record(decision, cause=command.command_id)
+        if not isinstance(decision, e.TaskAssigned):
+            return
+        attempt = (command.task, decision.task.attempt)
+        if attempt not in self._begun and not decision.task.resumed:
+            self._begun.add(attempt)
+            assert self._group is not None
+            self._answers[command.task] = self._group.create_task(self._answer(command.task))
 
     async def _run_master(self) -> None:
         async for item in self.bus.work(COMMANDS.name, name="master"):
-            if self.answering:
-                await self._decide(decode_command(item.message.payload))
+            command = decode_command(item.message.payload)
+            if self.answering and self.states.state.receipts.get(command.command_id) is None:
+                await self._decide(command)
             await item.ack()
+
+    # The hub.
+
+    def lose_hub(self) -> None:
+        """Cut everybody off."""
+        self._hub_is_there.clear()
+        for bus in (self.bus, self.gateway_bus):
+            bus.disconnect()
+
+    async def find_hub(self, *, lost: int = 0) -> None:
+        """Begin a session on an empty server, whose hub had not seen the last `lost` events; then all find it.
+
+        The worker publishes the chunks that it has made once more.
+        """
+        log = self.bus.server.stream(EVENTS.name).messages
+        state = State()
+        for message in log[: len(log) - lost]:
+            state = apply(state, decode_event(message.payload, sequence=message.sequence))
+        server = MemoryServer()
+        server.stream(EVENTS.name).last_sequence = state.applied
+        session = SessionId(f"s{state.epoch + 1}")
+        await begin_session(MemoryBus(server), state, session=session, node=NODE, boot=BOOT, clock=SystemClock())
+        for bus in (self.bus, self.gateway_bus):
+            bus.move(server)
+            bus.reconnect()
+        self._hub_is_there.set()
+        made, self._published = self._published, []
+        for task, chunk in made:
+            await self.publish(task, chunk)
 
     # The worker.
 
     async def publish(self, task: TaskId, chunk: Chunk) -> None:
+        self._published.append((task, chunk))
         await self.bus.publish(subjects.tokens(NODE, task), encode(chunk))
 
     async def _answer(self, task: TaskId) -> None:
@@ -281,6 +323,8 @@ class FakeCluster:
 
     def app(self, **settings: Any) -> Any:
         """Give an app in front of this cluster."""
-        ports = GatewayPorts(states=self.states, gauges=self, placer=self, catalog=self.catalog, cluster=self)
+        ports = GatewayPorts(
+            states=self.states, gauges=self, placer=self, catalog=self.catalog, cluster=self, local=self.local
+        )
         node = NodeIdentity(id=NODE, boot=BOOT, name="test", version="0.0.1")
         return create_app(self.gateway_bus, ports, node=node, settings=GatewaySettings(**settings))

@@ -59,6 +59,12 @@ class MemoryBus:
             self.server.route(subject, payload)
         self._tell(connected=True)
 
+    def move(self, server: MemoryServer) -> None:
+        """Play a hub that moved while the connection was lost: its return leads to another server."""
+        for subscription in self._subscriptions:
+            subscription.move(server)
+        self.server = server
+
     def _tell(self, *, connected: bool) -> None:
         for listener in tuple(self._listeners):
             listener(connected)

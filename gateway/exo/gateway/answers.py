@@ -11,6 +11,7 @@ from time import monotonic
 
 from litestar.types import Receive, Scope, Send
 
+from exo.gateway.cancelling import Canceller
 from exo.gateway.dialects.dialect import DialectModule, StreamRenderer
 from exo.gateway.errors import ClientGoneError, GatewayError
 from exo.gateway.hub import RelayHub
@@ -18,7 +19,6 @@ from exo.gateway.metrics import Metrics
 from exo.gateway.relay import Relay
 from exo.gateway.responses import find_abort
 from exo.gateway.sse import BEGINNING, HEADERS, KEEP_ALIVE, Position, encode_frames
-from exo.gateway.submit import Submitter
 from exo.streams.chunks import TERMINAL, Chunk, Failed, Rejected
 from exo.streams.requests import StoredRequest
 
@@ -72,10 +72,10 @@ class AnswerResponse:
 
 
 class Courier:
-    """Submits requests and brings their answers home; one per gateway."""
+    """Brings answers home; one per gateway."""
 
-    def __init__(self, submitter: Submitter, hub: RelayHub, *, metrics: Metrics, keep_alive: float) -> None:
-        self._submitter = submitter
+    def __init__(self, canceller: Canceller, hub: RelayHub, *, metrics: Metrics, keep_alive: float) -> None:
+        self._canceller = canceller
         self._hub = hub
         self._metrics = metrics
         self.keep_alive = keep_alive
@@ -140,7 +140,7 @@ class Courier:
             if not (completed and keep_open):
                 self._hub.close(relay)
             if not completed and not relay.ended and relay.cancels:
-                self._submitter.cancel_soon(relay.task, reason="the client hung up")
+                self._canceller.cancel_soon(relay.task, reason="the client hung up")
 
 
 async def _await_disconnect(relay: Relay, receive: Receive) -> None:

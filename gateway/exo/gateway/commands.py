@@ -1,6 +1,12 @@
-"""Asks the master and waits for its answer: every change that a client wants goes through here."""
+"""Asks the master and waits for its answer: every change that a client wants goes through here.
 
-from time import time_ns
+A command that waits for its answer is sent again whenever the broker comes back and at each new
+session: it may have been lost with the hub. The master decides it once, by its id.
+"""
+
+import asyncio
+from contextlib import suppress
+from time import monotonic, time_ns
 from typing import Final
 
 import structlog
@@ -8,16 +14,19 @@ import structlog
 from exo.broker.bus import Bus
 from exo.broker.errors import BusUnavailableError
 from exo.gateway.errors import GatewayError
+from exo.gateway.outages import Outages
 from exo.gateway.ports import StateSource
 from exo.streams.codec import encode
 from exo.streams.codes import Code
-from exo.streams.commands import Command, subject_of_command
+from exo.streams.commands import Command, expires_at, subject_of_command
 from exo.streams.envelope import headers_of_fact
+from exo.streams.ids import CommandId
 from exo.streams.state import Receipt
 
 log = structlog.get_logger(__name__)
 
 MILLISECONDS: Final = 1_000_000
+_RETRY: Final = 0.5
 
 
 def now_ms() -> int:
@@ -28,36 +37,73 @@ def now_ms() -> int:
 class Commander:
     """Publishes commands. The answer is an event, read from this node's own State."""
 
-    def __init__(self, bus: Bus, states: StateSource, *, timeout: float) -> None:
+    def __init__(self, bus: Bus, states: StateSource, *, outages: Outages, timeout: float) -> None:
         self._bus = bus
         self._states = states
+        self._outages = outages
         self._timeout = timeout
+        self._waiting: dict[CommandId, Command] = {}
+        self._unsent: set[CommandId] = set()
+        self._wanted = asyncio.Event()
+        outages.on_return(self._send_all_again)
 
-    async def execute(self, command: Command) -> Receipt:
-        """Publish a command and give the receipt of its acceptance.
+    async def execute(self, command: Command, *, patience: float = 0) -> Receipt:
+        """Publish a command and give the receipt of its acceptance; `patience` in seconds, 0 for the usual.
 
-        A rejection is raised with the master's code and reason; so are the loss of the broker and
-        a master that does not answer in time.
+        A rejection is raised with the master's code and reason; so is a broker that does not come back
+        in time, and a master that does not answer.
         """
-        await self.send(command)
+        deadline = monotonic() + (patience or self._timeout)
+        key = command.command_id
+        self._waiting[key] = command
         try:
-            receipt = await self._states.answer(command.command_id, timeout=self._timeout)
+            if not await self._send(command):
+                self._wanted.set()
+            receipt = await self._states.answer(key, timeout=max(deadline - monotonic(), 0))
         except TimeoutError as error:
-            raise GatewayError(
-                Code.MASTER_UNAVAILABLE,
-                f"No master answered within {self._timeout:g} s. `GET /v1/commands/{command.command_id}` tells "
-                "whether the command was decided later.",
-            ) from error
+            raise self._describe_silence(key, patience or self._timeout) from error
+        finally:
+            del self._waiting[key]
+            self._unsent.discard(key)
         if receipt.outcome == "rejected":
             raise GatewayError(receipt.code, receipt.reason)
         return receipt
 
-    async def send(self, command: Command) -> None:
-        """Publish a command without waiting for the master."""
+    async def run(self) -> None:
+        """Send what waits for its answer and may not have arrived, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY if self._unsent else None):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            for key in list(self._unsent):
+                command = self._waiting.get(key)
+                if command is None or expires_at(command) < now_ms():
+                    self._unsent.discard(key)
+                elif not await self._send(command):
+                    break
+
+    async def _send(self, command: Command) -> bool:
+        """Publish a command; without a broker it is noted for `run` instead. Gives whether it arrived."""
+        key = command.command_id
+        self._unsent.discard(key)
         try:
-            headers = headers_of_fact(command.command_id)
-            await self._bus.append(subject_of_command(command), encode(command), headers=headers)
-        except BusUnavailableError as error:
-            raise GatewayError(
-                Code.BROKER_UNAVAILABLE, "The message broker cannot be reached right now; try again shortly."
-            ) from error
+            await self._bus.append(subject_of_command(command), encode(command), headers=headers_of_fact(key))
+        except BusUnavailableError:
+            if key in self._waiting:
+                self._unsent.add(key)
+            return False
+        return True
+
+    def _send_all_again(self) -> None:
+        self._unsent.update(self._waiting)
+        self._wanted.set()
+
+    def _describe_silence(self, key: CommandId, waited: float) -> GatewayError:
+        if not self._outages.connected.is_set():
+            return self._outages.describe()
+        return GatewayError(
+            Code.MASTER_UNAVAILABLE,
+            f"No master answered within {waited:g} s. `GET /v1/commands/{key}` tells whether the command was decided "
+            "later.",
+        )

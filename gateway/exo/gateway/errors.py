@@ -50,6 +50,7 @@ STATUS: Final[dict[Code, tuple[int, str]]] = {
     Code.ENGINE_FAILED: (500, SERVER),
     Code.NODE_RESTARTED: (500, SERVER),
     Code.NODE_TIMED_OUT: (500, SERVER),
+    Code.CLUSTER_MERGED: (503, SERVER),
     Code.RESUME_EXPIRED: (410, INVALID),
     Code.CLUSTER_MERGED: (503, SERVER),
     Code.BROKER_UNAVAILABLE: (503, SERVER),

@@ -14,11 +14,15 @@ from litestar.di import NamedDependency
 
 from exo.broker.bus import Bus
 from exo.gateway.answers import Courier
+from exo.gateway.cancelling import Canceller
 from exo.gateway.commands import Commander
 from exo.gateway.hub import RelayHub
 from exo.gateway.metrics import ClusterCollector, Metrics
+from exo.gateway.outages import Outages
+from exo.gateway.request_store import RequestStore
 from exo.gateway.responses import EventStreams
 from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
+from exo.gateway.submissions import Submissions
 from exo.gateway.submit import Submitter
 from exo.streams.state import State
 
@@ -41,19 +45,35 @@ class Gateway:
         self.node = node
         self.settings = settings
         self.metrics = Metrics()
-        self.commander = Commander(bus, self.states, timeout=settings.command_timeout)
-        self.hub = RelayHub(bus, self.states, settings=settings, spawn=self.spawn)
+        self.outages = Outages(bus, self.states, explain=self.explain)
+        self.commander = Commander(bus, self.states, outages=self.outages, timeout=settings.command_timeout)
+        self.hub = RelayHub(bus, self.states, outages=self.outages, settings=settings, spawn=self.spawn)
+        self.canceller = Canceller(
+            self.commander,
+            self.states,
+            outages=self.outages,
+            local=ports.local,
+            spawn=self.spawn,
+            timeout=settings.command_timeout,
+        )
+        requests = RequestStore(bus)
+        self.submissions = Submissions(
+            requests, self.states, commander=self.commander, outages=self.outages, hub=self.hub, spawn=self.spawn
+        )
         self.submitter = Submitter(
-            bus,
+            requests,
             self.states,
             node=node,
             settings=settings,
             catalog=self.catalog,
             commander=self.commander,
+            outages=self.outages,
             hub=self.hub,
+            submissions=self.submissions,
+            canceller=self.canceller,
             spawn=self.spawn,
         )
-        self.courier = Courier(self.submitter, self.hub, metrics=self.metrics, keep_alive=settings.keep_alive)
+        self.courier = Courier(self.canceller, self.hub, metrics=self.metrics, keep_alive=settings.keep_alive)
         self.event_streams = EventStreams(keep_alive=settings.keep_alive, stall_timeout=settings.stall_timeout)
         self.onboarded = False
         self._group: asyncio.TaskGroup | None = None
@@ -68,6 +88,12 @@ class Gateway:
     def state(self) -> State:
         """The newest State this node knows."""
         return self.states.state
+
+    def explain(self) -> str:
+        """Say in half a sentence who is hub, or who was and what is happening."""
+        if self.cluster is not None:
+            return self.cluster.explain()
+        return "it is restarted by itself"
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside the requests; what it raises is logged and hurts nobody else."""
@@ -84,13 +110,15 @@ class Gateway:
         """Run the gateway's own tasks; on leaving, what is under way gets `STOP_PATIENCE` to finish."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            keepers = [group.create_task(self.hub.run()), group.create_task(self.submitter.run())]
+            keepers = [group.create_task(one.run()) for one in (self.hub, self.commander, self.submissions)]
             try:
                 yield
             finally:
                 self._group = None
                 for keeper in keepers:
                     keeper.cancel()
+                self.canceller.stop()
+                self.outages.stop()
                 if self._spawned:
                     await asyncio.wait(self._spawned, timeout=STOP_PATIENCE)
                 for task in self._spawned:

@@ -1,7 +1,7 @@
 """Keeps every relay alive and whole: subscribes, repairs by direct get, notices ends, closes.
 
-Its `run` is a task of the app's task group. Repairs happen on a gap, on a return of the connection,
-on a terminal fact in State and after 2 s of silence; `RelayHub` never writes to a client.
+Its `run` is a task of the app's task group. Repairs happen on a gap, on a return of the connection, at
+a new session, on a terminal fact in State and after 2 s of silence; `RelayHub` never writes to a client.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import structlog
 
 from exo.broker.bus import Bus
 from exo.broker.errors import BrokerError
+from exo.gateway.outages import Outages
 from exo.gateway.ports import StateSource
 from exo.gateway.relay import Relay
 from exo.gateway.settings import GatewaySettings
@@ -30,6 +31,7 @@ TICK: Final = 0.5
 REPAIRS_AT_ONCE: Final = 4
 LONGEST_SILENCE: Final = 15.0
 SETTLE_TRIES: Final = 8
+LONGEST_PAUSE: Final = 2.56
 FORGOTTEN_AFTER: Final = 5.0
 UNREAD_AFTER: Final = 120.0
 _BATCH: Final = 512
@@ -40,28 +42,39 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 class RelayHub:
     """All open relays of this gateway. `spawn` starts a task in the app's task group."""
 
-    def __init__(self, bus: Bus, states: StateSource, *, settings: GatewaySettings, spawn: Spawn) -> None:
+    def __init__(
+        self, bus: Bus, states: StateSource, *, outages: Outages, settings: GatewaySettings, spawn: Spawn
+    ) -> None:
         self._bus = bus
+        self._outages = outages
         self._states = states
         self._settings = settings
         self._spawn = spawn
         self._relays: dict[TaskId, list[Relay]] = {}
         self._repairs = asyncio.Semaphore(REPAIRS_AT_ONCE)
         self._newest_sequence = 0
-        self._connections = 0
-        self._connected = asyncio.Event()
-        if bus.connected:
-            self._connected.set()
-        self._disconnected_since = 0.0
-        self._stop_listening = (states.on_event(self._on_event), bus.on_connection_change(self._on_connection))
+        self._returns = 0
+        self._stop_listening = states.on_event(self._on_event)
+        outages.on_return(self._on_return)
 
     def __len__(self) -> int:
         """Count the open relays."""
         return sum(len(relays) for relays in self._relays.values())
 
-    async def open(self, task: TaskId, *, cancels: bool, resumed: bool = False) -> Relay:
-        """Subscribe to a task's chunks from now on; a `resumed` one has chunks in the stream already."""
-        relay = Relay(task, on_gap=self._want_repair, cancels=cancels, resumed=resumed)
+    async def open(
+        self,
+        task: TaskId,
+        *,
+        cancels: bool,
+        resumed: bool = False,
+        on_begun: Callable[[TaskId], None] | None = None,
+    ) -> Relay:
+        """Subscribe to a task's chunks from now on; a `resumed` one has chunks in the stream already.
+
+        `on_begun` is called once, with the first chunk of the answer.
+        """
+        relay = Relay(task, on_gap=self._want_repair, on_begun=on_begun, cancels=cancels, resumed=resumed)
+        relay.session = self._states.state.session
         relay.scanned_to = 0 if resumed else self._newest_sequence
         relay.subscription = await self._bus.subscribe(subjects.tokens_of_task(task), relay.receive)
         self._relays.setdefault(task, []).append(relay)
@@ -78,6 +91,11 @@ class RelayHub:
             del self._relays[relay.task]
         self._spawn(_stop(relay))
 
+    def fail(self, task: TaskId, code: str, message: str) -> None:
+        """End every relay of a task with an error, unless it has ended."""
+        for relay in self._relays.get(task, ()):
+            relay.fail(code, message)
+
     async def repair(self, relay: Relay) -> None:
         """Read what the token stream holds of a task and was not read before.
 
@@ -93,7 +111,7 @@ class RelayHub:
             relay.repairing = False
 
     async def _read_missed(self, relay: Relay) -> None:
-        connection = self._connections
+        returns = self._returns
         newest = (await self._bus.stream_info(TOKENS.name)).last_sequence
         start = relay.scanned_to + 1
         while not relay.ended:
@@ -102,7 +120,7 @@ class RelayHub:
                 relay.feed(message.payload)
             if len(batch) < _BATCH:
                 # Sequences of a connection that was lost meanwhile say nothing about the stream there is now.
-                if connection == self._connections:
+                if returns == self._returns:
                     relay.scanned_to = self._newest_sequence = newest
                 return
             start = batch[-1].sequence + 1
@@ -117,14 +135,12 @@ class RelayHub:
                 except Exception:
                     log.exception("looking after the streams failed")
         finally:
-            for stop in self._stop_listening:
-                stop()
+            self._stop_listening()
 
     def _tick(self, now: float) -> None:
         state = self._states.state
-        broker_lost = bool(self._disconnected_since) and (
-            now - self._disconnected_since > self._settings.broker_patience
-        )
+        lost_at = self._outages.lost_at
+        broker_lost = bool(lost_at) and now - lost_at > self._settings.broker_patience
         for relay in [relay for relays in self._relays.values() for relay in relays]:
             self._check_reader(relay, now)
             if relay.ended:
@@ -155,7 +171,9 @@ class RelayHub:
         """Settle a task whose end was folded while no event was told, as after a new snapshot."""
         if relay.task in state.tasks or now - relay.opened_at < FORGOTTEN_AFTER:
             return
-        self._spawn(self._settle(relay, state.ended_tasks.get(relay.task)))
+        # A new session may have lost it with the last events of the old one: its gateway brings it back.
+        if state.ended_tasks.get(relay.task) is not None or not self._outages.settling:
+            self._spawn(self._settle(relay))
 
     def _want_repair(self, relay: Relay) -> None:
         if not relay.repairing and not relay.ended and not relay.closed:
@@ -170,14 +188,9 @@ class RelayHub:
         # What is still missing is asked for again at the next tick, not in a tight loop.
         relay.repair_wanted |= relay.assembly.has_gap
 
-    def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the port's listener
-        self._disconnected_since = 0.0 if connected else monotonic()
-        if not connected:
-            self._connected.clear()
-            return
-        self._connected.set()
+    def _on_return(self) -> None:
         # The server may be a new one, whose token stream counts from 1 again.
-        self._connections += 1
+        self._returns += 1
         self._newest_sequence = 0
         for relays in self._relays.values():
             for relay in relays:
@@ -187,9 +200,9 @@ class RelayHub:
     def _on_event(self, recorded: Recorded, state: State) -> None:
         for task in self._tasks_of(recorded) if self._relays else ():
             relays = [relay for relay in self._relays.get(task, ()) if not relay.ended]
-            ended = state.ended_tasks.get(task) if relays else None
-            for relay in relays if ended is not None else ():
-                self._spawn(self._settle(relay, ended))
+            if relays and state.ended_tasks.get(task) is not None:
+                for relay in relays:
+                    self._spawn(self._settle(relay))
 
     def _tasks_of(self, recorded: Recorded) -> Iterable[TaskId]:
         """Give the tasks that an event may have ended."""
@@ -203,18 +216,38 @@ class RelayHub:
             case _:
                 return ()
 
-    async def _settle(self, relay: Relay, ended: EndedTask | None) -> None:
+    async def _settle(self, relay: Relay) -> None:
         """Bring a relay whose task has ended to its end: by the chunks if they can be had, else by an error."""
-        for attempt in range(SETTLE_TRIES):
+        if relay.settling:
+            return
+        relay.settling = True
+        try:
+            if await self._read_end(relay):
+                self._conclude(relay, self._states.state.ended_tasks.get(relay.task))
+        finally:
+            relay.settling = False
+
+    async def _read_end(self, relay: Relay) -> bool:
+        """Look for the last chunks; gives whether they cannot be had and the relay still waits for them."""
+        tries = 0
+        while tries < SETTLE_TRIES or self._outages.settling:
             # The fact may overtake the last chunks: they are given a moment before they are asked for.
-            await asyncio.sleep(0.02 * 2**attempt)
-            await self._connected.wait()
-            if relay.ended or relay.closed:
-                return
+            await asyncio.sleep(min(0.02 * 2**tries, LONGEST_PAUSE))
+            tries += 1
+            await self._outages.connected.wait()
+            # In a new session it may be at work again.
+            if relay.ended or relay.closed or relay.task in self._states.state.tasks:
+                return False
             await self.repair(relay)
+            ended = self._states.state.ended_tasks.get(relay.task)
             if ended is not None and ended.outcome != "finished" and relay.assembly.next_index > ended.last_index:
                 break
-        if ended is None:
+        return True
+
+    def _conclude(self, relay: Relay, ended: EndedTask | None) -> None:
+        if ended is None and relay.session != self._states.state.session:
+            relay.fail(Code.CLUSTER_MERGED, "The hub was replaced, and nobody has gone on with this request.")
+        elif ended is None:
             relay.fail(Code.INTERNAL, "The cluster no longer knows this request.")
         elif ended.outcome == "finished":
             relay.fail(Code.INTERNAL, "The end of this answer was lost on its way.")

@@ -15,7 +15,7 @@ from exo.broker.bus import Delivery, Subscription
 from exo.gateway.assembly import Assembly
 from exo.streams.chunks import Chunk
 from exo.streams.codec import CodecError, decode_chunk
-from exo.streams.ids import TaskId
+from exo.streams.ids import SessionId, TaskId
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +27,15 @@ class Relay:
     rendered before.
     """
 
-    def __init__(self, task: TaskId, *, on_gap: "Callable[[Relay], None]", cancels: bool, resumed: bool) -> None:
+    def __init__(
+        self,
+        task: TaskId,
+        *,
+        on_gap: "Callable[[Relay], None]",
+        on_begun: Callable[[TaskId], None] | None,
+        cancels: bool,
+        resumed: bool,
+    ) -> None:
         self.task = task
         self.cancels = cancels
         self.resumed = resumed
@@ -37,17 +45,22 @@ class Relay:
         self.opened_at = monotonic()
         self.last_arrival = self.opened_at
         self.silence_allowed = 2.0
+        self.session = SessionId("")
+        """Of State when it was opened."""
         self.subscription: Subscription | None = None
         self.scanned_to = 0
         """Sequence of the token stream up to which nothing of this task can have been missed."""
         self.repair_wanted = False
         self.repairing = False
+        self.settling = False
+        """Whether its end is being looked for: its task has ended."""
         self.closed = False
         self.gone = False
         self.cut: Callable[[], None] | None = None
         self.blocked_since = 0.0
         self.last_sent = self.opened_at
         self._on_gap = on_gap
+        self._on_begun = on_begun
         self._ready: list[Chunk] = []
         self._waiter: asyncio.Future[None] | None = None
 
@@ -78,6 +91,9 @@ class Relay:
         self.silence_allowed = 2.0
         if self.assembly.add(chunk, self._ready):
             self.wake()
+            if self._on_begun is not None:
+                self._on_begun(self.task)
+                self._on_begun = None
 
     def fail(self, code: str, message: str) -> None:
         """End the answer with an error, unless it has ended."""

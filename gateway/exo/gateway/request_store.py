@@ -60,11 +60,15 @@ class RequestStore:
                 await self._blobs.delete(prepared.kept.blob)
             raise
 
+    async def keep(self, kept: StoredRequest) -> None:
+        """Store what a resume needs, in place of the text if that is there. `kept` is what `prepare` gave."""
+        # One message per subject, so the old one is gone.
+        await self._bus.append(subjects.request(kept.task), encode(_strip(kept)))
+
     async def forget(self, kept: StoredRequest) -> None:
         """Leave what a resume needs in place of the text; never raises. `kept` is what `prepare` gave."""
         try:
-            # One message per subject, so the old one is gone.
-            await self._bus.append(subjects.request(kept.task), encode(_strip(kept)))
+            await self.keep(kept)
             if kept.blob:
                 await self._blobs.delete(kept.blob)
         except BrokerError as error:

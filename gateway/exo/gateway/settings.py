@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from exo.gateway.auth import AccessPolicy
-from exo.gateway.ports import Catalog, ClusterSource, GaugeSource, Placer, StateSource
+from exo.gateway.ports import Catalog, ClusterSource, GaugeSource, LocalTasks, Placer, StateSource
 from exo.streams.ids import BootId, NodeId
 from exo.streams.layout import MIB
 
@@ -56,3 +56,5 @@ class GatewayPorts(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
     cluster: ClusterSource | None = None
     """None on a node that knows of no others."""
+    local: LocalTasks | None = None
+    """None on a node that runs no models."""

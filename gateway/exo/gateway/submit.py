@@ -5,56 +5,63 @@ be missed.
 """
 
 import asyncio
-from time import time
+from time import monotonic, time
 from typing import Any
 
-import structlog
-
-from exo.broker.bus import Bus
-from exo.broker.errors import BrokerError
+from exo.broker.errors import BusUnavailableError
 from exo.gateway.availability import describe_unready, find_instance_error, is_running, require_known
+from exo.gateway.cancelling import Canceller
 from exo.gateway.commands import Commander, now_ms
 from exo.gateway.errors import GatewayError
 from exo.gateway.hub import RelayHub, Spawn
+from exo.gateway.outages import Outages
 from exo.gateway.ports import Catalog, StateSource
 from exo.gateway.relay import Relay
 from exo.gateway.request_store import PreparedRequest, RequestStore
 from exo.gateway.settings import GatewaySettings, NodeIdentity
+from exo.gateway.submissions import Submissions
 from exo.streams.codes import Code
-from exo.streams.commands import CancelTask, PlaceInstance, SubmitTask
-from exo.streams.ids import InstanceId, KeyId, ModelId, TaskId, new_command_id, new_instance_id, new_task_id
+from exo.streams.commands import PlaceInstance, SubmitTask
+from exo.streams.ids import InstanceId, KeyId, ModelId, new_command_id, new_instance_id, new_task_id
 from exo.streams.requests import Dialect, GenerationRequest, ResumeRecord, StoredRequest
 from exo.streams.tasks import OnDisconnect
 
-log = structlog.get_logger(__name__)
+_RETRY = 0.2
 
-_CLEANUP_PERIOD = 1.0
+
+_UNHEARD = frozenset({Code.MASTER_UNAVAILABLE, Code.BROKER_UNAVAILABLE})
+"""The command may still be on its way."""
 
 
 class Submitter:
-    """Submits requests of this gateway, and forgets their text as soon as they have ended."""
+    """Submits requests of this gateway."""
 
     def __init__(
         self,
-        bus: Bus,
+        requests: RequestStore,
         states: StateSource,
         *,
         node: NodeIdentity,
         settings: GatewaySettings,
         catalog: Catalog,
         commander: Commander,
+        outages: Outages,
         hub: RelayHub,
+        submissions: Submissions,
+        canceller: Canceller,
         spawn: Spawn,
     ) -> None:
-        self._requests = RequestStore(bus)
+        self._requests = requests
         self._states = states
         self._node = node
         self._settings = settings
         self._catalog = catalog
         self._commander = commander
+        self._outages = outages
         self._hub = hub
+        self._submissions = submissions
+        self._canceller = canceller
         self._spawn = spawn
-        self._stored: dict[TaskId, StoredRequest] = {}
 
     async def submit(
         self,
@@ -70,11 +77,12 @@ class Submitter:
 
         Beside it comes the stored request without its text, which is all that rendering needs.
         """
+        await self._outages.wait_connected(timeout=self._settings.command_timeout)
         model = await self._require_running(request.model)
         task = new_task_id()
         resume = ResumeRecord(dialect=dialect, created=int(time()), stream=stream, options=options, key=key)
         prepared = self._requests.prepare(StoredRequest(task=task, request=request, resume=resume))
-        relay = await self._hub.open(task, cancels=on_disconnect == "cancel")
+        relay = await self._hub.open(task, cancels=on_disconnect == "cancel", on_begun=self._submissions.note_begun)
         command = SubmitTask(
             command_id=new_command_id(),
             issued_at=now_ms(),
@@ -87,14 +95,16 @@ class Submitter:
             deadline=self._find_deadline(),
             on_disconnect=on_disconnect,
         )
+        submission = self._submissions.add(prepared, command)
         try:
             await self._store_and_ask(prepared, command)
         except BaseException as error:
+            self._submissions.drop(task)
             self._hub.close(relay)
-            refused = isinstance(error, GatewayError) and error.code != Code.MASTER_UNAVAILABLE
+            refused = isinstance(error, GatewayError) and error.code not in _UNHEARD
             self._spawn(self._abandon(prepared.kept, cancel=not refused))
             raise
-        self._stored[task] = prepared.kept
+        self._submissions.note_assigned(submission)
         return relay, prepared.kept
 
     async def _store_and_ask(self, prepared: PreparedRequest, command: SubmitTask) -> None:
@@ -104,45 +114,36 @@ class Submitter:
         moment for one that comes after its assignment.
         """
         if prepared.is_large:
-            await self._requests.write(prepared)
+            await self._write(prepared)
             await self._commander.execute(command)
             return
-        outcomes = await asyncio.gather(
-            self._requests.write(prepared), self._commander.execute(command), return_exceptions=True
-        )
+        outcomes = await asyncio.gather(self._write(prepared), self._commander.execute(command), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    async def _write(self, prepared: PreparedRequest) -> None:
+        """Store the body, again and again over a short loss of the broker."""
+        deadline = monotonic() + self._settings.command_timeout
+        while True:
+            try:
+                await self._requests.write(prepared)
+            except BusUnavailableError:
+                if monotonic() > deadline:
+                    raise
+                await asyncio.sleep(_RETRY)
+            else:
+                return
 
     def _find_deadline(self) -> int:
         timeout = self._settings.request_timeout
         return now_ms() + int(timeout * 1000) if timeout else 0
 
-    def cancel_soon(self, task: TaskId, *, reason: str) -> None:
-        """Cancel without waiting, for callers that are themselves being cancelled."""
-        self._spawn(self.cancel(task, reason=reason))
-
-    async def cancel(self, task: TaskId, *, reason: str) -> None:
-        """Ask for a task to be dropped; never raises, since nobody waits for the outcome."""
-        command = CancelTask(command_id=new_command_id(), issued_at=now_ms(), task=task, reason=reason)
-        try:
-            await self._commander.send(command)
-        except (GatewayError, BrokerError) as error:
-            log.warning("a request cannot be cancelled", task=task, error=str(error))
-
     async def _abandon(self, kept: StoredRequest, *, cancel: bool) -> None:
         """Clean up after a request nobody waits for; a master that is late finds the tombstone."""
         if cancel:
-            await self.cancel(kept.task, reason="the request was given up before it was assigned")
+            self._canceller.cancel_soon(kept.task, reason="the request was given up before it was assigned")
         await self._requests.forget(kept)
-
-    async def run(self) -> None:
-        """Replace the stored text of each request that has ended, until cancelled."""
-        while True:
-            await asyncio.sleep(_CLEANUP_PERIOD)
-            tasks = self._states.state.tasks
-            for task in [task for task in self._stored if task not in tasks]:
-                await self._requests.forget(self._stored.pop(task))
 
     async def _require_running(self, name: ModelId) -> ModelId:
         """Give the id of a model that is ready, by its id or an alias; with autoload, place it and wait."""

@@ -279,12 +279,15 @@ async def test_a_master_that_does_not_answer_is_503(cluster: FakeCluster, servin
         assert "retry-after" in response.headers
 
 
-async def test_a_lost_broker_is_503(cluster: FakeCluster, client: Client) -> None:
-    cluster.gateway_bus.disconnect()
-    response = await client.post("/v1/chat/completions", json=BODY)
-    cluster.gateway_bus.reconnect()
+async def test_a_lost_broker_is_waited_for_and_then_503(cluster: FakeCluster, serving: Any) -> None:
+    async with serving(command_timeout=0.2) as client:
+        cluster.lose_hub()
+        response = await client.post("/v1/chat/completions", json=BODY)
     assert response.status_code == 503
-    assert response.json()["error"]["code"] == "broker_unavailable"
+    assert response.headers["retry-after"] == "2"
+    error = response.json()["error"]
+    assert error["code"] == "broker_unavailable"
+    assert "node test was hub and is being replaced" in error["message"]
 
 
 @pytest.mark.parametrize("stream", [True, False])

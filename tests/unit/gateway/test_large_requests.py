@@ -127,13 +127,14 @@ async def test_a_request_that_cannot_be_stored_leaves_nothing_behind(refused: st
 
 
 async def test_a_task_whose_body_cannot_be_stored_is_cancelled(
-    cluster: FakeCluster, client: Client, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, serving: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_store: RequestStore, _prepared: PreparedRequest) -> None:
         raise BusUnavailableError("no answer in time")
 
     monkeypatch.setattr(RequestStore, "write", refuse)
-    response = await client.post(URL, json=BODY)
+    async with serving(command_timeout=0.3) as client:
+        response = await client.post(URL, json=BODY)
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "broker_unavailable"
     await until(lambda: len(cluster.commands) == 2)

@@ -6,6 +6,7 @@ import pytest
 
 from exo.gateway import hub
 from exo.gateway.hub import RelayHub
+from exo.gateway.outages import Outages
 from exo.gateway.settings import GatewaySettings
 from exo.streams.ids import TaskId
 from support.fake_cluster import FakeCluster
@@ -18,7 +19,14 @@ async def test_a_stream_that_nobody_comes_to_read_is_closed(
     monkeypatch.setattr(hub, "TICK", 0.02)
     monkeypatch.setattr(hub, "UNREAD_AFTER", 0.1)
     async with asyncio.TaskGroup() as group:
-        relays = RelayHub(cluster.gateway_bus, cluster.states, settings=GatewaySettings(), spawn=group.create_task)
+        outages = Outages(cluster.gateway_bus, cluster.states, explain=str)
+        relays = RelayHub(
+            cluster.gateway_bus,
+            cluster.states,
+            outages=outages,
+            settings=GatewaySettings(),
+            spawn=group.create_task,
+        )
         keeper = group.create_task(relays.run())
         unread = await relays.open(TaskId("task-1"), cancels=False)
         read = await relays.open(TaskId("task-2"), cancels=False)

@@ -25,7 +25,10 @@ class FeatureFlags(msgspec.Struct, frozen=True):
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """`report` is this node's own view, empty where it knows of no others; `merges` is what all agree on: what ended when two clusters became one."""
+    """`report` is this node's own view, empty where it knows of no others.
+
+    `merges` is what all agree on: what was dropped when two clusters became one.
+    """
 
     report: dict[str, Any]
     merges: tuple[Merge, ...]
@@ -34,7 +37,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 @get("/v1/cluster", summary="How this node stands with the others")
 async def get_cluster(gateway: Here) -> ASGIApp:
     """Who is hub and why, which nodes are reached or not and why, what is wrong and what to do; and past merges."""
-    report = gateway.cluster.report() if gateway.cluster is not None else {}
+    report: Any = gateway.cluster.report() if gateway.cluster is not None else {}
     return json_response({"report": report, "merges": gateway.state.merges})
 
 

@@ -7,12 +7,10 @@ from litestar import Request, get, post
 from litestar.params import FromPath
 
 from exo.gateway.api_keys import caller_of
-from exo.gateway.commands import now_ms
 from exo.gateway.errors import GatewayError
 from exo.gateway.gateway import Here
 from exo.streams.codes import Code
-from exo.streams.commands import CancelTask
-from exo.streams.ids import CommandId, TaskId, new_command_id, task_of_public_id
+from exo.streams.ids import CommandId, TaskId, task_of_public_id
 from exo.streams.state import State
 
 
@@ -56,8 +54,7 @@ async def cancel_request(request: Request[Any, Any, Any], gateway: Here, request
     task = find_running(gateway.state, request_id)
     if task is None or not caller_of(request).owns(gateway.state.tasks[task].key):
         raise GatewayError(Code.TASK_NOT_FOUND, "Command not found or already completed")
-    command = CancelTask(command_id=new_command_id(), issued_at=now_ms(), task=task)
-    await gateway.commander.execute(command)
+    await gateway.canceller.ask(task, reason="the request was cancelled")
     return Cancelled(command_id=request_id)
 
 

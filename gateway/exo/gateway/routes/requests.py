@@ -1,6 +1,7 @@
 """Resumes the stream of a request behind any frame, on any node."""
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from litestar import Request, get
 from litestar.params import FromPath, FromQuery
@@ -12,6 +13,7 @@ from exo.gateway.api_keys import caller_of
 from exo.gateway.dialects.registry import DIALECTS
 from exo.gateway.errors import GatewayError
 from exo.gateway.gateway import Gateway, Here
+from exo.gateway.relay import Relay
 from exo.gateway.sse import parse_position
 from exo.streams import subjects
 from exo.streams.codec import CodecError, decode_stored_request
@@ -20,6 +22,8 @@ from exo.streams.ids import TaskId, task_of_public_id
 from exo.streams.layout import REQUESTS
 from exo.streams.requests import StoredRequest
 from exo.streams.tasks import EndedTask
+
+_LOOK_AGAIN: Final = 0.25
 
 
 @get("/v1/requests/{request_id:str}/stream", summary="Resume a stream")
@@ -31,6 +35,7 @@ async def resume_stream(
     task = task_of_public_id(request_id)
     if task is None:
         raise _unknown(request_id)
+    await gateway.outages.wait_connected(timeout=gateway.settings.command_timeout)
     ended = gateway.state.ended_tasks.get(task)
     if ended is not None and ended.code == Code.NODE_RESTARTED:
         raise GatewayError(ended.code, ended.message, status=410)
@@ -39,8 +44,7 @@ async def resume_stream(
         # Told apart from an unknown one it would say that somebody else's request exists.
         raise _unknown(request_id)
     relay = await gateway.hub.open(task, cancels=False, resumed=True)
-    await gateway.hub.repair(relay)
-    if relay.assembly.next_index == 0 and (task not in gateway.state.tasks or relay.assembly.has_gap):
+    if not await _find_beginning(gateway, relay):
         gateway.hub.close(relay)
         raise _expired(ended)
     first = await gateway.courier.await_first(relay, request.receive)
@@ -48,9 +52,25 @@ async def resume_stream(
     return AnswerResponse(relay, stored, dialect=dialect, first=first, courier=gateway.courier, after=position)
 
 
+async def _find_beginning(gateway: Gateway, relay: Relay) -> bool:
+    """Read what there is of an answer; a new hub is given a moment to be brought its chunks."""
+    while True:
+        await gateway.hub.repair(relay)
+        begins_later = relay.task in gateway.state.tasks and not relay.assembly.has_gap
+        if relay.assembly.next_index > 0 or begins_later:
+            return True
+        if not gateway.outages.settling:
+            return False
+        await asyncio.sleep(_LOOK_AGAIN)
+
+
 async def _read_stored(gateway: Gateway, task: TaskId, ended: EndedTask | None, request_id: str) -> StoredRequest:
     try:
         message = await gateway.bus.get_last(REQUESTS.name, subjects.request(task))
+        while message is None and gateway.outages.settling:
+            # Its gateway brings it to a new hub.
+            await asyncio.sleep(_LOOK_AGAIN)
+            message = await gateway.bus.get_last(REQUESTS.name, subjects.request(task))
     except BrokerError as error:
         raise GatewayError(Code.BROKER_UNAVAILABLE, f"The request cannot be looked up right now: {error}") from error
     if message is None:
