@@ -12,10 +12,6 @@ from support.node import wait_for
 from support.replay import check_replay
 from support.streams import SLOW, RunningStreams, say
 
-VISIBLE_SECONDS = 3
-"""From the start of a process to its being up in the eyes of every node; more on a busy machine."""
-BUSY = 3
-
 
 async def test_one_two_three_and_five_nodes_are_one_cluster(tmp_path: Path) -> None:
     with starting(tmp_path) as starter:
@@ -23,11 +19,9 @@ async def test_one_two_three_and_five_nodes_are_one_cluster(tmp_path: Path) -> N
         assert starter.members.settle() is first
         instance = first.place()
         for more in (1, 1, 2):
-            started = time.monotonic()
             launched = [starter.launch() for _ in range(more)]
             newcomers = {node.await_up(ready=False).id for node in launched}
-            starter.members.wait(lambda ids=newcomers: ids <= first.online(), seconds=10, what="the newcomers")
-            assert time.monotonic() - started < VISIBLE_SECONDS * BUSY * more
+            starter.members.wait(lambda ids=newcomers: ids <= first.online(), seconds=5, what="the newcomers")
             assert starter.members.settle() is first
         members = starter.members
         assert len(members.running) == 5

@@ -14,7 +14,7 @@ from support.node import wait_for
 from support.replay import tapping
 from support.streams import say
 
-SECRET = "0123456789abcdef0123456789abcdef"
+SECRET, ANOTHER = f"exo1-{'a' * 52}", f"exo1-{'b' * 52}"
 
 
 def refusals(node: Member) -> dict[str, dict[str, Any]]:
@@ -25,7 +25,7 @@ def refusals(node: Member) -> dict[str, dict[str, Any]]:
 def test_strangers_are_refused_by_name(tmp_path: Path) -> None:
     with starting(tmp_path) as starter:
         hub = starter.start("--name=hub", env={"EXO_CLUSTER_SECRET": SECRET})
-        wrong = starter.launch("--name=wrong", env={"EXO_CLUSTER_SECRET": SECRET[::-1]})
+        wrong = starter.launch("--name=wrong", env={"EXO_CLUSTER_SECRET": ANOTHER})
         none = starter.launch("--name=none")
         other = starter.launch("--name=other", "--namespace=elsewhere")
         member = starter.launch("--name=member", env={"EXO_CLUSTER_SECRET": SECRET})

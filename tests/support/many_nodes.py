@@ -266,8 +266,8 @@ class Starter:
     ) -> Member:
         """Start a node and wait for nothing; `alone` tells it of nobody, `prefix` stands before its command."""
         number = len(self.members.nodes)
-        known = [] if alone or self._hosts else [f"127.0.0.1:{node.cluster_port()}" for node in self.members.running]
-        joins = [word for address in known for word in ("--join", address)]
+        known = [] if alone or self._hosts else [node for node in self.members.running if node.url]
+        joins = [word for node in known for word in ("--join", f"127.0.0.1:{node.cluster_port()}")]
         place = () if self._hosts else ("--local", "--cluster-port", "0")
         ports = {"EXO_NATS_PORT": str(NATS_PORT)} if self._hosts else {}
         node = Member(
