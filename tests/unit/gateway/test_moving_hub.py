@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exo.gateway import cancelling, outages, submissions
+from exo.gateway import cancelling, hub, outages, submissions
 from exo.streams import commands as c
 from exo.streams import subjects
 from exo.streams.codec import decode_stored_request
@@ -184,6 +184,7 @@ async def test_a_request_that_no_session_knows_any_more_ends(
 ) -> None:
     """Its gateway was restarted, so nobody submits it again; whoever had resumed it is told."""
     monkeypatch.setattr(outages, "PATIENCE", 0.3)
+    monkeypatch.setattr(hub, "FORGOTTEN_AFTER", 0.3)
     cluster.script = Held()
     stream, reading = await begin(client, **{"X-Exo-On-Disconnect": "continue"})
     assert stream.text == "one"
