@@ -130,7 +130,9 @@ async def test_two_clusters_that_meet_become_one(tmp_path: Path) -> None:
         second.cluster.peers.suggest(first.address, source="bootstrap")
         hub = await wait_agreed(first, second)
         loser = other_of(hub, first, second)
-        await wait_until(lambda: len(list(loser.directory.glob("archive/*"))) == 1, what="the loser's store is archived")
+        await wait_until(
+            lambda: len(list(loser.directory.glob("archive/*"))) == 1, what="the loser's store is archived"
+        )
         assert loser.cluster.server_pid is None
         third.cluster.peers.suggest(loser.address, source="bootstrap")
         async with members(third):

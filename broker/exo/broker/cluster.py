@@ -31,9 +31,10 @@ from exo.broker.arbitration import (
     decide,
     is_serving,
 )
-from exo.broker.cluster_report import ClusterReport, describe_member, find_in_peers, list_methods
+from exo.broker.cluster_report import ClusterReport, describe_member, list_methods
 from exo.broker.credentials import Credentials
 from exo.broker.errors import BrokerError, BusUnavailableError
+from exo.broker.findings import STORE_REMOVED, find_in_peers, hub_cannot_start, hub_unreachable
 from exo.broker.hello import Hello, Role
 from exo.broker.mover import Mover
 from exo.broker.nats_bus import NatsBus
@@ -363,11 +364,7 @@ class Cluster:
         try:
             await self._mover.follow(peer)
         except BusUnavailableError as error:
-            self._faults["hub_unreachable"] = NodeFinding(
-                code="hub_unreachable",
-                message=f"{hub.name} is the hub, but its message server is not reached: {error}",
-                remedy="let its NATS port through the firewall, or fix it with --nats-port",
-            )
+            self._faults["hub"] = hub_unreachable(hub.name, error)
             raise
         self._situation.follow(peer.hello)
         self._settle()
@@ -378,18 +375,13 @@ class Cluster:
             session = await enter(self._get_standby(), preferred_port=self._preferred_port)
         except BrokerError as error:
             self._unfit_until = time.monotonic() + UNFIT
-            message = f"this node is to be the hub, but its message server does not start: {error}"
-            self._faults["hub_cannot_start"] = NodeFinding(code="hub_cannot_start", message=message)
+            self._faults["hub"] = hub_cannot_start(error)
             raise
         self._take_office(session)
 
     async def _renew(self) -> None:
         self._is_store_lost = False
-        self._faults["store_removed"] = NodeFinding(
-            code="store_removed",
-            message="the message store was deleted while in use; the cluster went on from what every node holds",
-            remedy="keep other programs away from exo's data directory",
-        )
+        self._faults["store"] = STORE_REMOVED
         try:
             session = await self._mover.renew(self._get_standby(), preferred_port=self._preferred_port)
         except BaseException:
@@ -405,8 +397,7 @@ class Cluster:
         self._settle()
 
     def _settle(self) -> None:
-        self._faults.pop("hub_unreachable", None)
-        self._faults.pop("hub_cannot_start", None)
+        self._faults.pop("hub", None)
         self.peers.announce()
         self._attached.set()
         self._tell_moved()

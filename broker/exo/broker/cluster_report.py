@@ -3,18 +3,12 @@
 Made by `cluster.py` from the situation and the peers' report.
 """
 
-from collections.abc import Iterable
-from typing import Final
-
 import msgspec
 
 from exo.broker.hello import Hello, Role
 from exo.broker.peering import Attempt, BadAddress, PeersReport, Refusal, Stranger
 from exo.streams.findings import NodeFinding
 from exo.streams.ids import NodeId, SessionId
-
-_TOLD: Final = {"secret_mismatch", "version_incompatible", "duplicate_node", "other_cluster"}
-"""Refusals that somebody should act on."""
 
 
 class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,28 +87,3 @@ def list_methods(peers: PeersReport) -> tuple[MethodReport, ...]:
         state = "tried" if attempts else "off"
         methods.append(MethodReport(method=source, state=state, detail=", ".join(outcomes), seen=len(attempts)))
     return tuple(methods)
-
-
-def find_in_peers(peers: PeersReport, *, alone: bool, join_address: str) -> Iterable[NodeFinding]:
-    """Name what keeps nodes apart. `join_address` is where others reach this node, empty with `--local`."""
-    for refusal in peers.refusals:
-        if refusal.code in _TOLD:
-            yield NodeFinding(code=refusal.code, message=refusal.reason)
-    for bad in peers.bad_addresses:
-        yield NodeFinding(
-            code="bad_peer_address",
-            message=f"{bad.text!r} {bad.reason}",
-            remedy="write host, host:port or /ip4/HOST/tcp/PORT",
-        )
-    if peers.discovery.state == "failed":
-        yield NodeFinding(
-            code="discovery_failed",
-            message=f"looking for other nodes by multicast does not work: {peers.discovery.reason}",
-            remedy=f"name one node to the others: exo up --join {join_address}" if join_address else "",
-        )
-    elif alone and join_address:
-        yield NodeFinding(
-            code="no_other_node",
-            message="no other node was found",
-            remedy=f"if there is one, start it with: exo up --join {join_address}",
-        )
