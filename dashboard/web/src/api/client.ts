@@ -2,7 +2,7 @@
  * The only place that speaks HTTP to exo. Every failure is either an `ApiError`, which the server sent
  * with its stable code, or an `Unreachable`, when no server answered at all.
  */
-import type { ChatRequest, ClusterState, ModelList, Placing, Telemetry } from "./types";
+import type { ChatRequest, ClusterState, ModelList, Placing, Telemetry, Topology } from "./types";
 import type { StatePart } from "../lib/parts";
 
 /** The server's refusal, in its own words. */
@@ -99,6 +99,11 @@ export function getPart<Key extends StatePart>(key: Key): Promise<ClusterState[K
 
 export function getTelemetry(): Promise<Telemetry> {
   return getJson("state/telemetry");
+}
+
+/** Nodes, what connects them, and what is wrong with either. */
+export function getTopology(): Promise<Topology> {
+  return getJson("state/topology");
 }
 
 /** Ids of all models that the API knows, running or not, sorted. */

@@ -376,6 +376,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/state/topology": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Nodes and links
+         * @description The nodes, what connects them as each measured it, and what is wrong with either.
+         */
+        get: operations["StateTopologyGetTopology"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/state/{path}": {
         parameters: {
             query?: never;
@@ -407,7 +427,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel a request
-         * @description Takes the id of a task, of its command, or of the answer that a client sees.
+         * @description Takes the id of a task, of its command, or of the answer that a client sees; with a key, only its own.
          */
         post: operations["V1CancelRequestIdCancelRequest"];
         delete?: never;
@@ -430,6 +450,46 @@ export interface paths {
          * @description OpenAI's Chat Completions, streamed or whole.
          */
         post: operations["V1ChatCompletionsCompleteChat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/cluster": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How this node stands with the others
+         * @description Who is hub and why, which nodes are reached or not and why, what is wrong and what to do; and past merges.
+         */
+        get: operations["V1ClusterGetCluster"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/cluster/rekey": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read the cluster's secret again
+         * @description The secret itself never travels: `exo cluster` has written it to the file that this node reads.
+         */
+        post: operations["V1ClusterRekeyRekeyCluster"];
         delete?: never;
         options?: never;
         head?: never;
@@ -496,6 +556,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * All API keys
+         * @description Names, ids and scopes; nobody can be told a key's text again.
+         */
+        get: operations["V1KeysListKeys"];
+        put?: never;
+        /**
+         * Make an API key
+         * @description Answers with the key itself, once: the cluster keeps only its hash.
+         */
+        post: operations["V1KeysAddKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{key_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke an API key
+         * @description Requests that it has sent already are answered to their end.
+         */
+        delete: operations["V1KeysKeyIdRevokeKey"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/models": {
         parameters: {
             query?: never;
@@ -531,6 +635,30 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/nodes/{node}/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Drain a node
+         * @description By id or name: it finishes what it has and gets nothing new. Ask again to see how much is left.
+         */
+        post: operations["V1NodesDrainDrainNode"];
+        /**
+         * Take a drained node back
+         * @description It gets requests and instances again; so it does when it is started anew.
+         */
+        delete: operations["V1NodesDrainUndoDrain"];
         options?: never;
         head?: never;
         patch?: never;
@@ -582,6 +710,18 @@ export interface components {
          */
         AddBody: {
             model_id: string;
+        };
+        /**
+         * ApiKey
+         * @description A key that was given out. `created_at` is Unix time in ms.
+         */
+        ApiKey: {
+            /** @default 0 */
+            created_at: number;
+            id: string;
+            name: string;
+            scopes: ("admin" | "infer" | "read")[];
+            sha256: string;
         };
         /**
          * Bytes
@@ -660,6 +800,16 @@ export interface components {
             /** @default null */
             top_p: number | null;
         };
+        /**
+         * ClusterView
+         * @description `report` is this node's own view, empty where it knows of no others.
+         *
+         *     `merges` is what all agree on: what was dropped when two clusters became one.
+         */
+        ClusterView: {
+            merges: components["schemas"]["Merge"][];
+            report: Record<string, never>;
+        };
         /** CommandReceipt */
         CommandReceipt: {
             code: string;
@@ -685,6 +835,24 @@ export interface components {
             instance: {
                 [key: string]: Record<string, never>;
             };
+        };
+        /** Drained */
+        Drained: {
+            draining: boolean;
+            name: string;
+            node_id: string;
+            tasks_left: number;
+        };
+        /**
+         * Dropped
+         * @description Something that the other cluster did not take over, and why. `name` is that of the model or key.
+         */
+        Dropped: {
+            id: string;
+            /** @enum {unknown} */
+            kind: "card" | "instance" | "key" | "task";
+            name: string;
+            reason: string;
         };
         /**
          * EndedTask
@@ -802,6 +970,40 @@ export interface components {
             /** @enum {unknown} */
             transport: "MlxJaccl" | "MlxRing";
         };
+        /** KeyEntry */
+        KeyEntry: {
+            created: number;
+            id: string;
+            name: string;
+            scopes: ("infer" | "read" | "admin")[];
+        };
+        /** KeyList */
+        KeyList: {
+            data: components["schemas"]["KeyEntry"][];
+            /** @default list */
+            object: string;
+        };
+        /**
+         * Link
+         * @description From the node that measured it to `peer`. `latency` in seconds there and back, `bandwidth` in bytes a second.
+         */
+        Link: {
+            /** @default 0 */
+            bandwidth: number;
+            /** @default  */
+            interface: string;
+            /**
+             * @default other
+             * @enum {unknown}
+             */
+            kind: "ethernet" | "loopback" | "other" | "thunderbolt" | "wifi";
+            latency: number;
+            local_address: string;
+            /** @default 0 */
+            measured_at: number;
+            peer: string;
+            remote_address: string;
+        };
         /**
          * Loading
          * @description Weights are being read.
@@ -811,6 +1013,20 @@ export interface components {
             total_layers: number;
             /** @enum {unknown} */
             type: "loading";
+        };
+        /**
+         * Merge
+         * @description One merge. `session` is the one that ended; `at` is Unix time in ms of the newest report of it.
+         */
+        Merge: {
+            /** @default [] */
+            adopted: string[];
+            at: number;
+            /** @default [] */
+            dropped: components["schemas"]["Dropped"][];
+            /** @default 0 */
+            more_dropped: number;
+            session: string;
         };
         /**
          * MessageIn
@@ -957,6 +1173,27 @@ export interface components {
             /** @default 0 */
             total_bytes: number;
         };
+        /** NewKey */
+        NewKey: {
+            created: number;
+            id: string;
+            key: string;
+            name: string;
+            scopes: ("infer" | "read" | "admin")[];
+        };
+        /**
+         * NewKeyBody
+         * @description The body of `POST /v1/keys`.
+         */
+        NewKeyBody: {
+            name: string;
+            /**
+             * @default [
+             *       "infer"
+             *     ]
+             */
+            scopes: ("admin" | "infer" | "read")[];
+        };
         /**
          * NodeFacts
          * @description What a machine says of itself when it joins.
@@ -972,11 +1209,17 @@ export interface components {
             chip: string;
             /** @default 0 */
             cores: number;
+            /** @default  */
+            machine: string;
             /** @default 0 */
             memory_total: number;
             name: string;
             /** @default  */
             operating_system: string;
+            /** @default  */
+            os_build: string;
+            /** @default  */
+            os_version: string;
             version: string;
             /** @default true */
             worker: boolean;
@@ -989,12 +1232,16 @@ export interface components {
             boot: string;
             /** @default  */
             cause: string;
+            /** @default false */
+            draining: boolean;
             facts: components["schemas"]["NodeFacts"];
             id: string;
             /** @default [] */
             models: components["schemas"]["ModelReport"][];
             online: boolean;
             since: number;
+            /** @default [] */
+            strays: components["schemas"]["RunnerReport"][];
         };
         /** Onboarding */
         Onboarding: {
@@ -1088,6 +1335,12 @@ export interface components {
             /** @default  */
             subject_id: string;
         };
+        /** Rekeyed */
+        Rekeyed: {
+            closed: boolean;
+            /** @default  */
+            origin: string;
+        };
         /** Removed */
         Removed: {
             message: string;
@@ -1107,6 +1360,12 @@ export interface components {
             /** @default 0 */
             removed_at: number;
         };
+        /** Revoked */
+        Revoked: {
+            /** @default true */
+            deleted: boolean;
+            id: string;
+        };
         /**
          * RunnerRecord
          * @description A runner of a placed instance; `since` is Unix time in ms of the last change of status.
@@ -1119,6 +1378,16 @@ export interface components {
             /** @default 0 */
             since: number;
             status: components["schemas"]["Starting"] | components["schemas"]["Connecting"] | components["schemas"]["Loading"] | components["schemas"]["WarmingUp"] | components["schemas"]["Ready"] | components["schemas"]["Stopping"] | components["schemas"]["Failed"];
+        };
+        /**
+         * RunnerReport
+         * @description One runner as its own node sees it.
+         */
+        RunnerReport: {
+            runner: string;
+            status: components["schemas"]["Starting"] | components["schemas"]["Connecting"] | components["schemas"]["Loading"] | components["schemas"]["WarmingUp"] | components["schemas"]["Ready"] | components["schemas"]["Stopping"] | components["schemas"]["Failed"];
+            /** @default [] */
+            tasks: string[];
         };
         /**
          * SamplingDefaults
@@ -1168,6 +1437,10 @@ export interface components {
          * @description What every node knows after `applied` events of `session`.
          */
         State: {
+            /** @default {} */
+            api_keys: {
+                [key: string]: components["schemas"]["ApiKey"];
+            };
             /** @default 0 */
             applied: number;
             /** @default {} */
@@ -1183,8 +1456,16 @@ export interface components {
             instances: {
                 [key: string]: components["schemas"]["Instance"];
             };
+            /** @default [] */
+            lineage: string[];
+            /** @default {} */
+            links: {
+                [key: string]: components["schemas"]["Link"][];
+            };
             /** @default  */
             master: string;
+            /** @default [] */
+            merges: components["schemas"]["Merge"][];
             /** @default {} */
             nodes: {
                 [key: string]: components["schemas"]["NodeRecord"];
@@ -1201,6 +1482,10 @@ export interface components {
             /** @default {} */
             tasks: {
                 [key: string]: components["schemas"]["TaskRecord"];
+            };
+            /** @default {} */
+            thunderbolt: {
+                [key: string]: components["schemas"]["Thunderbolt"];
             };
             /** @default 0 */
             unknown_events: number;
@@ -1249,6 +1534,39 @@ export interface components {
             on_disconnect: "cancel" | "continue";
             /** @default 0 */
             priority: number;
+            /** @default false */
+            resumed: boolean;
+        };
+        /**
+         * Thunderbolt
+         * @description What the other nodes must know of a Mac's Thunderbolt.
+         */
+        Thunderbolt: {
+            /** @default false */
+            bridge: boolean;
+            /** @default [] */
+            ports: components["schemas"]["ThunderboltPort"][];
+            /**
+             * @default unknown
+             * @enum {unknown}
+             */
+            rdma: "disabled" | "enabled" | "unknown" | "unsupported";
+        };
+        /**
+         * ThunderboltPort
+         * @description A Thunderbolt receptacle of a Mac. `domain` and `peer` are the ids that both ends of a cable name.
+         */
+        ThunderboltPort: {
+            domain: string;
+            /** @default  */
+            interface: string;
+            /** @default  */
+            peer: string;
+            /** @default  */
+            rdma: string;
+            receptacle: string;
+            /** @default  */
+            speed: string;
         };
         /**
          * ToolCallIn
@@ -1271,6 +1589,58 @@ export interface components {
             function: components["schemas"]["FunctionIn"] | null;
             /** @default null */
             type: string | null;
+        };
+        /** Topology */
+        Topology: {
+            findings: components["schemas"]["TopologyFinding"][];
+            links: components["schemas"]["TopologyLink"][];
+            nodes: {
+                [key: string]: components["schemas"]["TopologyNode"];
+            };
+        };
+        /** TopologyFinding */
+        TopologyFinding: {
+            code: string;
+            message: string;
+            /** @default  */
+            node: string;
+            remedy: string;
+        };
+        /** TopologyLink */
+        TopologyLink: {
+            age: number;
+            bandwidth: number;
+            interface: string;
+            /** @enum {string} */
+            kind: "thunderbolt" | "ethernet" | "wifi" | "loopback" | "other";
+            latency_ms: number;
+            local_address: string;
+            remote_address: string;
+            source: string;
+            stale: boolean;
+            target: string;
+        };
+        /** TopologyNode */
+        TopologyNode: {
+            cause: string;
+            chip: string;
+            cores: number;
+            draining: boolean;
+            hub: boolean;
+            machine: string;
+            master: boolean;
+            memory_age: number | null;
+            memory_available: number | null;
+            memory_stale: boolean;
+            memory_total: number;
+            name: string;
+            online: boolean;
+            operating_system: string;
+            os_build: string;
+            os_version: string;
+            since: number;
+            version: string;
+            worker: boolean;
         };
         /**
          * Usage
@@ -2127,6 +2497,35 @@ export interface operations {
             };
         };
     };
+    StateTopologyGetTopology: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Topology"];
+                };
+            };
+            /** @description Refused; `code` says why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     StatePathGetStatePart: {
         parameters: {
             query?: never;
@@ -2209,6 +2608,64 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            /** @description Refused; `code` says why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    V1ClusterGetCluster: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterView"];
+                };
+            };
+            /** @description Refused; `code` says why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    V1ClusterRekeyRekeyCluster: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rekeyed"];
                 };
             };
             /** @description Refused; `code` says why */
@@ -2313,6 +2770,99 @@ export interface operations {
             };
         };
     };
+    V1KeysListKeys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyList"];
+                };
+            };
+            /** @description Refused; `code` says why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    V1KeysAddKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewKeyBody"];
+            };
+        };
+        responses: {
+            /** @description Document created, URL follows */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewKey"];
+                };
+            };
+            /** @description Refused; `code` says why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    V1KeysKeyIdRevokeKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Revoked"];
+                };
+            };
+            /** @description Refused; `code` says why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     V1ModelsListModels: {
         parameters: {
             query?: {
@@ -2363,6 +2913,68 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ModelEntry"];
+                };
+            };
+            /** @description Refused; `code` says why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    V1NodesDrainDrainNode: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Drained"];
+                };
+            };
+            /** @description Refused; `code` says why */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    V1NodesDrainUndoDrain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Drained"];
                 };
             };
             /** @description Refused; `code` says why */

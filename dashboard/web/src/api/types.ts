@@ -19,6 +19,8 @@ export type TaskRecord = Schemas["TaskRecord"];
 export type ModelCard = Schemas["ModelCard"];
 export type RunnerStatus = RunnerRecord["status"];
 export type ModelList = Schemas["ModelList"];
+export type Topology = Schemas["Topology"];
+export type TopologyLink = Schemas["TopologyLink"];
 export type Placing = Pick<Schemas["PlaceBody"], "model_id">;
 
 export type ChatMessage = Pick<Schemas["MessageIn"], "role"> & { content: string };

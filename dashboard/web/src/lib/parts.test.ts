@@ -9,6 +9,10 @@ it("fetches only the tasks again after a chat", () => {
   expect(partsChangedBy(event("task_finished"))).toEqual(["tasks"]);
 });
 
+it("fetches only the topology again after a link has changed", () => {
+  expect(partsChangedBy(event("links_measured"))).toEqual(["topology"]);
+});
+
 it("fetches nothing after an event that changes nothing shown", () => {
   expect(partsChangedBy(event("command_rejected"))).toEqual([]);
 });

@@ -7,13 +7,14 @@ const STATE_PARTS = ["nodes", "instances", "runners", "tasks", "removed_instance
 
 export type StatePart = (typeof STATE_PARTS)[number];
 
-/** A part of State, or the list of models that the API offers. */
-export type Part = StatePart | "models";
+/** A part of State, the list of models that the API offers, or what it says of nodes and links. */
+export type Part = StatePart | "models" | "topology";
 
-export const ALL_PARTS: readonly Part[] = [...STATE_PARTS, "models"];
+export const ALL_PARTS: readonly Part[] = [...STATE_PARTS, "models", "topology"];
 
 const TASKS: readonly Part[] = ["tasks"];
 const MODELS: readonly Part[] = ["models"];
+const TOPOLOGY: readonly Part[] = ["topology"];
 
 const CHANGED_BY = new Map<string, readonly Part[]>([
   ["command_rejected", []],
@@ -27,6 +28,8 @@ const CHANGED_BY = new Map<string, readonly Part[]>([
   ["model_card_added", MODELS],
   ["model_card_deleted", MODELS],
   ["models_reported", MODELS],
+  ["links_measured", TOPOLOGY],
+  ["thunderbolt_observed", TOPOLOGY],
 ]);
 
 /** Reads the type out of an event's JSON; whatever is not in the table may have changed anything. */

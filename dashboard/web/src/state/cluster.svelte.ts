@@ -10,17 +10,20 @@ import {
   getPart,
   getState,
   getTelemetry,
+  getTopology,
   listModels,
   toFailure,
   Unreachable,
 } from "../api/client";
 import { followEvents } from "../api/events";
-import type { ClusterState } from "../api/types";
+import type { ClusterState, Topology } from "../api/types";
 import { type Part, partsChangedBy } from "../lib/parts";
 import { type Gauges, TELEMETRY_MS } from "../lib/views";
 
 export type Link = "connecting" | "live" | "lost";
 
+/** Findings and the age of links change without an event. */
+const TOPOLOGY_MS = 60_000;
 /** Events come in bursts; one fetch answers a burst. */
 const SETTLE_MS = 150;
 const SHORTEST_RETRY_MS = 1000;
@@ -30,6 +33,7 @@ class Cluster {
   state = $state.raw<ClusterState | null>(null);
   gauges = $state.raw<Gauges>({ samples: {}, fetchedAt: 0 });
   models = $state.raw<string[]>([]);
+  topology = $state.raw<Topology | null>(null);
   link = $state<Link>("connecting");
   /** Why the link is lost, in the server's words where it had any. */
   problem = $state.raw<Failure | null>(null);
@@ -47,9 +51,11 @@ class Cluster {
     void this.connect();
     const refreshGauges = () => void this.refreshTelemetry();
     const gauges = setInterval(refreshGauges, TELEMETRY_MS);
+    const links = setInterval(() => this.noteOld("topology"), TOPOLOGY_MS);
     document.addEventListener("visibilitychange", refreshGauges);
     return () => {
       clearInterval(gauges);
+      clearInterval(links);
       document.removeEventListener("visibilitychange", refreshGauges);
       this.disconnect();
     };
@@ -75,10 +81,11 @@ class Cluster {
     const cycle = this.cycle;
     try {
       const state = await getState();
-      const models = await listModels();
+      const [models, topology] = await Promise.all([listModels(), getTopology()]);
       if (cycle !== this.cycle) return;
       this.state = state;
       this.models = models;
+      this.topology = topology;
       this.stopFollowing = followEvents(`${state.session}.${state.applied}`, {
         onOpen: () => this.noteLive(),
         onEvent: (data) => this.noteStale(partsChangedBy(data)),
@@ -105,6 +112,11 @@ class Cluster {
     this.retryTimer = setTimeout(() => void this.connect(), delay);
   }
 
+  /** Has a part fetched again although no event said so, unless nobody looks. */
+  private noteOld(part: Part): void {
+    if (!document.hidden && this.link === "live") this.noteStale([part]);
+  }
+
   private noteStale(parts: readonly Part[]): void {
     for (const part of parts) this.stale.add(part);
     if (this.stale.size > 0) this.refreshTimer ??= setTimeout(() => void this.refresh(), SETTLE_MS);
@@ -128,6 +140,7 @@ class Cluster {
 
   private setPart(part: Part, value: unknown): void {
     if (part === "models") this.models = value as string[];
+    else if (part === "topology") this.topology = value as Topology;
     else if (this.state) this.state = { ...this.state, [part]: value };
   }
 
@@ -142,7 +155,8 @@ class Cluster {
 }
 
 function readPart(part: Part): Promise<unknown> {
-  return part === "models" ? listModels() : getPart(part);
+  if (part === "models") return listModels();
+  return part === "topology" ? getTopology() : getPart(part);
 }
 
 export const cluster = new Cluster();

@@ -91,6 +91,7 @@ export function aTask(id: string, instance: string): TaskRecord {
     on_disconnect: "cancel",
     assigned_at: 0,
     deadline: 0,
+    resumed: false,
   };
 }
 
@@ -99,6 +100,9 @@ function aNode(id: string, online: boolean): ClusterState["nodes"][string] {
     name: `name of ${id}`,
     version: "0.1.0",
     operating_system: "Linux",
+    os_version: "",
+    os_build: "",
+    machine: "",
     chip: "",
     cores: 8,
     memory_total: 16_000_000_000,
@@ -107,7 +111,8 @@ function aNode(id: string, online: boolean): ClusterState["nodes"][string] {
     addresses: [],
     api_port: 0,
   };
-  return { id, boot: "boot", models: [], facts, online, since: 0, cause: online ? "" : "timed_out" };
+  const cause = online ? "" : "timed_out";
+  return { id, boot: "boot", models: [], facts, online, since: 0, cause, draining: false, strays: [] };
 }
 
 /** A cluster of two nodes with these instances. */
