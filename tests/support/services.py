@@ -221,7 +221,7 @@ class Cluster:
     ) -> "Answer":
         """Ask a model; `text` is the user's message. A `late` body is stored after the task was assigned."""
         task = new_task_id()
-        answer = Answer(task)
+        answer = Answer(task, model=ModelId(model))
         await self.bus.subscribe(subjects.tokens_of_task(task), lambda delivery: answer.take(delivery.payload))
         message = Message(role="user", content=(TextPart(text),))
         body = StoredRequest(
@@ -229,8 +229,9 @@ class Cluster:
             request=GenerationRequest(model=ModelId(model), messages=(message,), max_tokens=max_tokens),
             resume=ResumeRecord(dialect="openai_chat", created=0, stream=True),
         )
+        answer.body = encode(body)
         if not late:
-            await self.bus.append(subjects.request(task), encode(body))
+            await self.bus.append(subjects.request(task), answer.body)
         answer.receipt = await self.command(
             c.SubmitTask,
             task=task,
@@ -241,7 +242,7 @@ class Cluster:
             **fields,
         )
         if late:
-            await self.bus.append(subjects.request(task), encode(body))
+            await self.bus.append(subjects.request(task), answer.body)
         return answer
 
     @staticmethod
@@ -252,8 +253,10 @@ class Cluster:
 class Answer:
     """The chunks of one task as they arrive, repeats dropped."""
 
-    def __init__(self, task: TaskId) -> None:
+    def __init__(self, task: TaskId, *, model: ModelId) -> None:
         self.task = task
+        self.model = model
+        self.body = b""
         self.receipt: Receipt | None = None
         self.chunks: list[Chunk] = []
         self._arrived = asyncio.Event()

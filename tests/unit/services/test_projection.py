@@ -6,18 +6,23 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from exo.broker.errors import ConflictError
 from exo.broker.memory import MemoryBus
 from exo.services.clock import SystemClock
 from exo.services.journal import append_event
+from exo.services.log_check import read_epoch
 from exo.services.projection import Projection
 from exo.services.snapshots.store import KEY, load_snapshot, save_snapshot
+from exo.services.standby import begin_session
 from exo.streams import events as e
-from exo.streams.codec import encode
+from exo.streams.codec import encode, hash_state
 from exo.streams.codes import Code
 from exo.streams.envelope import headers_of_fact
 from exo.streams.ids import CommandId, NodeId, SessionId
 from exo.streams.layout import EVENTS, SNAPSHOT
 from exo.streams.state import State
+from exo.streams.views import is_descendant
+from support.links import MovableBus, make_server
 from support.services import BOOT, NODE, NOW, make_facts
 
 
@@ -200,3 +205,135 @@ async def test_following_survives_the_loss_of_the_broker() -> None:
         await write(other, epoch(1))
         bus.reconnect()
         assert (await projection.wait(lambda state: state.epoch == 1, timeout=5)).master == NodeId(NODE)
+
+
+def begun(session: str, number: int, *, state: State) -> e.EpochStarted:
+    return e.EpochStarted(
+        session=SessionId(session), epoch=number, base=state.applied, state_hash=hash_state(state), master=NODE
+    )
+
+
+def rejected(command: str) -> e.CommandRejected:
+    return e.CommandRejected(command=CommandId(command), code="x", reason=command)
+
+
+async def move(bus: MovableBus, standby: State, *, session: str = "next") -> MemoryBus:
+    """A hub that begins a session with this State; gives another connection to it."""
+    other = MemoryBus(make_server(base=standby.applied))
+    await begin_session(other, standby, session=SessionId(session), node=NODE, boot=BOOT, clock=SystemClock())
+    bus.move(other.server)
+    return other
+
+
+async def test_a_follower_with_the_very_state_goes_on_and_hears_every_event() -> None:
+    bus = MovableBus()
+    await write(bus, begun("first", 1, state=State()), rejected("c-1"))
+    async with following(bus) as projection:
+        heard, told = list[int](), list[tuple[State, State]]()
+        projection.on_event(lambda recorded, _state: heard.append(recorded.sequence))
+        projection.on_session(lambda old, new: told.append((old, new)))
+        before = projection.state
+        other = await move(bus, before)
+        await write(other, rejected("c-2"))
+        state = await projection.wait(lambda state: state.applied == 4, timeout=5)
+        assert (state.session, state.lineage, state.epoch) == ("next", ("first",), 2)
+        assert heard == [3, 4]
+        assert [old for old, _ in told] == [before]
+        assert told[0][1].session == "next"
+
+
+async def test_a_follower_that_is_ahead_drops_what_its_hub_took_along() -> None:
+    bus = MovableBus()
+    await write(bus, begun("first", 1, state=State()), rejected("c-1"))
+    async with following(bus) as projection:
+        behind = projection.state
+        await write(bus, rejected("lost"))
+        await projection.wait(lambda state: state.applied == 3, timeout=5)
+        heard, told = list[int](), list[tuple[State, State]]()
+        projection.on_event(lambda recorded, _state: heard.append(recorded.sequence))
+        projection.on_session(lambda old, new: told.append((old, new)))
+        ahead = projection.state
+        waiting = asyncio.create_task(projection.answer(CommandId("c-2"), timeout=5))
+        await asyncio.sleep(0)
+        other = MemoryBus(make_server(base=behind.applied))
+        await begin_session(other, behind, session=SessionId("next"), node=NODE, boot=BOOT, clock=SystemClock())
+        await write(other, rejected("c-2"), cause="c-2")
+        bus.move(other.server)
+        assert (await waiting).reason == "c-2"
+        assert projection.state.receipts.get(CommandId("lost")) is None
+        assert told == [(ahead, projection.state)]
+        assert is_descendant(projection.state, ahead.session)
+        assert heard == []
+
+
+async def test_a_state_of_another_cluster_is_no_descendant() -> None:
+    bus = MovableBus()
+    await write(bus, begun("first", 1, state=State()))
+    async with following(bus) as projection:
+        told = list[tuple[State, State]]()
+        projection.on_session(lambda old, new: told.append((old, new)))
+        await move(bus, State(), session="stranger")
+        state = await projection.wait(lambda state: state.session == "stranger", timeout=5)
+        assert len(told) == 1
+        assert not is_descendant(state, SessionId("first"))
+
+
+async def test_an_end_of_the_log_that_was_written_anew_is_noticed() -> None:
+    bus = MovableBus()
+    await write(bus, begun("first", 1, state=State()), rejected("c-1"), rejected("c-2"))
+    async with following(bus) as projection:
+        bus.disconnect()
+        # A crash of the machine: the server comes back with less, and others write on.
+        crashed = MemoryBus()
+        await write(crashed, begun("first", 1, state=State()), rejected("c-1"), rejected("other"), rejected("c-3"))
+        told = list[tuple[State, State]]()
+        projection.on_session(lambda old, new: told.append((old, new)))
+        bus.move(crashed.server)
+        await projection.wait(lambda state: state.applied == 4, timeout=5)
+        async with following(MemoryBus(crashed.server)) as fresh:
+            assert projection.state == fresh.state
+        assert told == []
+
+
+async def test_a_log_that_became_shorter_is_folded_anew() -> None:
+    bus = MovableBus()
+    await write(bus, begun("first", 1, state=State()), rejected("c-1"))
+    async with following(bus) as projection:
+        crashed = MemoryBus()
+        await write(crashed, begun("first", 1, state=State()))
+        bus.move(crashed.server)
+        await projection.wait(lambda state: state.applied == 1, timeout=5)
+
+
+async def test_the_state_of_an_earlier_run_is_where_following_begins() -> None:
+    bus = MemoryBus()
+    await write(bus, begun("first", 1, state=State()), rejected("c-1"))
+    async with following(bus) as projection:
+        known = projection.state
+    await bus.purge(EVENTS.name, below=3)
+    await write(bus, epoch_of("first"))
+    again = Projection(bus, known=known)
+    task = asyncio.create_task(again.run())
+    state = await again.wait(lambda state: state.applied == 3, timeout=5)
+    assert state.epoch == 9
+    task.cancel()
+
+
+def epoch_of(session: str) -> e.EpochStarted:
+    return e.EpochStarted(session=SessionId(session), epoch=9, base=2, state_hash="", master=NODE)
+
+
+async def test_a_session_begins_once_and_only_on_an_empty_log_right_after_state() -> None:
+    bus = MemoryBus(make_server(base=7))
+    projection = Projection(bus, node=NODE, boot=BOOT, known=State(session=SessionId("old"), epoch=3, applied=7))
+    await projection.inaugurate(bus, SessionId("new"))
+    await projection.inaugurate(bus, SessionId("new"))
+    (message,) = await bus.read(EVENTS.name, "exo.events.>")
+    record = read_epoch(message)
+    assert record == begun("new", 4, state=projection.state)
+    assert await load_snapshot(bus) == projection.state
+    assert (projection.position.session, projection.position.applied) == ("old", 7)
+    with pytest.raises(ConflictError):
+        await projection.inaugurate(bus, SessionId("another"))
+    with pytest.raises(ConflictError):
+        await projection.inaugurate(MemoryBus(make_server(base=6)), SessionId("another"))

@@ -5,13 +5,21 @@ from typing import Any
 from msgspec.structs import replace
 
 from exo.services.settings import EngineSettings
-from exo.services.worker.actions import CancelTask, DispatchTask, FailTask, StartRunner, StopRunner
+from exo.services.worker.actions import (
+    CancelTask,
+    DisownTask,
+    DispatchTask,
+    FailTask,
+    RepeatEnd,
+    StartRunner,
+    StopRunner,
+)
 from exo.services.worker.backoff import delay_before, retry_time
 from exo.services.worker.options import build_options
 from exo.services.worker.plan import Local, LocalRunner, plan
 from exo.streams import events as e
 from exo.streams.codes import Code
-from exo.streams.ids import BootId, NodeId, TaskId
+from exo.streams.ids import BootId, InstanceId, NodeId, TaskId
 from exo.streams.instances import Failed, Ready, Starting
 from exo.streams.state import State
 from support.services import BOOT, GB, NODE, NOW, fold, joined_state, make_card, make_instance, make_task, ready_state
@@ -101,6 +109,51 @@ def test_a_request_that_ended_otherwise_is_dropped_with_that_reason() -> None:
     state = fold(BUSY, e.TasksFailed(tasks=(TASK.id,), code=Code.DEADLINE_EXCEEDED, message="too late"))
     expected = CancelTask(SHARD.runner, TASK.id, Code.DEADLINE_EXCEEDED, "too late")
     assert plan(state, look(runner(tasks=frozenset({TASK.id})))) == [expected]
+
+
+EMPTY = joined_state(held=(make_card(),))
+"""State of a session that knows neither the instance nor the request."""
+WORKING = runner(tasks=frozenset({TASK.id}))
+
+
+def test_what_a_new_session_does_not_know_yet_lives_on_for_a_while() -> None:
+    assert plan(EMPTY, look(WORKING, is_settling=True)) == []
+    cancelled = CancelTask(SHARD.runner, TASK.id, Code.CANCELLED, "the request was cancelled")
+    assert plan(EMPTY, look(WORKING)) == [StopRunner(SHARD.runner), cancelled]
+
+
+def test_what_is_known_to_have_ended_ends_at_once_in_a_new_session_too() -> None:
+    removed = fold(PLACED, e.InstanceRemoved(instance=INSTANCE.id, code="x", reason="x"))
+    assert plan(removed, look(runner(), is_settling=True)) == [StopRunner(SHARD.runner)]
+    ended = fold(BUSY, e.TaskCancelled(task=TASK.id, reason="stop pressed"))
+    expected = CancelTask(SHARD.runner, TASK.id, Code.CANCELLED, "stop pressed")
+    assert plan(ended, look(WORKING, is_settling=True)) == [expected]
+
+
+def test_an_end_that_the_log_lost_is_repeated_and_the_request_not_begun_again() -> None:
+    known = {(TASK.id, 1)}
+    assert plan(BUSY, look(runner(), known_tasks=known, unsaid_ends={TASK.id: 1})) == [RepeatEnd(TASK.id)]
+    assert plan(BUSY, look(runner(), known_tasks=known, unsaid_ends={TASK.id: 2})) == []
+
+
+def test_a_request_that_was_begun_anew_on_another_instance_is_disowned() -> None:
+    elsewhere = replace(TASK, instance=InstanceId("instance-2"), attempt=2)
+    state = ready_state(tasks=(elsewhere,))
+    assert plan(state, look(WORKING, known_tasks={(TASK.id, 1)})) == [DisownTask(SHARD.runner, TASK.id)]
+
+
+def test_a_further_attempt_is_a_request_of_its_own() -> None:
+    again = replace(TASK, attempt=2)
+    known = {(TASK.id, 1)}
+    assert plan(ready_state(tasks=(again,)), look(runner(), known_tasks=known)) == [DispatchTask(SHARD.runner, again)]
+
+
+def test_a_request_that_only_an_earlier_life_could_go_on_with_fails() -> None:
+    resumed = replace(TASK, resumed=True)
+    (action,) = plan(ready_state(tasks=(resumed,)), look(runner()))
+    assert isinstance(action, FailTask)
+    assert action.code == Code.CLUSTER_MERGED
+    assert plan(ready_state(tasks=(resumed,)), look(WORKING, known_tasks={(TASK.id, 1)})) == []
 
 
 def test_a_burst_is_dispatched_in_one_pass() -> None:
