@@ -11,6 +11,9 @@ from exo.streams.findings import NodeFinding
 from exo.streams.ids import NodeId
 from exo.streams.merges import Merge
 
+_QUIET = frozenset({"same_node", "connected"})
+"""Nothing is wrong: a node dialled itself, or a pair that has a connection already."""
+
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     """A node of the cluster as the asked one reaches it."""
@@ -46,6 +49,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def reached(self) -> tuple[MemberView, ...]:
         """The other members that answer now."""
         return tuple(member for member in self.members if member.reached and member.node != self.node)
+
+    @property
+    def standing_refusals(self) -> tuple[Refusal, ...]:
+        """Those of nodes that are still kept apart: who was let in later is no news, nor is meeting oneself."""
+        inside = {member.node for member in self.reached}
+        return tuple(one for one in self.refusals if one.code not in _QUIET and one.node not in inside)
 
     @property
     def further_findings(self) -> tuple[NodeFinding, ...]:

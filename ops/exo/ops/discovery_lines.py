@@ -13,8 +13,6 @@ from exo.streams.merges import Merge
 
 _MOST = 8
 """Lines of one kind; what is beyond them is counted."""
-_QUIET_REFUSALS = frozenset({"same_node", "connected"})
-"""Nothing is wrong: a node dialled itself, or a pair that has a connection already."""
 _LISTS = {"bootstrap": "by address", "member": "through members", "remembered": "from earlier runs"}
 
 
@@ -24,9 +22,9 @@ def describe_discovery(answer: ClusterAnswer, *, now: float) -> list[str]:
     return [
         *_describe_methods(report),
         *_limit([f"{one.message}; {one.remedy}" if one.remedy else one.message for one in report.further_findings]),
-        *_limit([_describe_refusal(one, now) for one in report.refusals if one.code not in _QUIET_REFUSALS]),
+        *_limit([_describe_refusal(one, now) for one in report.standing_refusals]),
         *_limit([_describe_stranger(one, report) for one in report.strangers]),
-        *_limit([_describe_failure(one) for one in report.attempts if _has_failed(one)]),
+        *_limit([_describe_failure(one) for one in report.attempts if _has_failed(one, report)]),
         *_limit([f"not an address, skipped: {one.text!r}: {one.reason}" for one in report.bad_addresses]),
         *_limit([line for merge in answer.merges for line in _describe_merge(merge, now)]),
     ]
@@ -63,8 +61,10 @@ def _describe_stranger(stranger: Stranger, report: Report) -> str:
     )
 
 
-def _has_failed(attempt: Attempt) -> bool:
-    return attempt.outcome not in {"connected", "untried"} and attempt.failures > 0
+def _has_failed(attempt: Attempt, report: Report) -> bool:
+    """Whether nobody answered; what a refusal says already is not told twice."""
+    told = {refusal.code for refusal in report.refusals}
+    return attempt.outcome not in {"connected", "untried", *told} and attempt.failures > 0
 
 
 def _describe_failure(attempt: Attempt) -> str:

@@ -94,11 +94,10 @@ def _check_report(facts: ClusterFacts, answer: ClusterAnswer) -> Iterator[Findin
         yield from _suggest_firewalls(facts)
     for finding in report.further_findings:
         yield Finding(finding.code.replace("_", " "), "warning", finding.message, finding.remedy)
-    for refusal in report.refusals:
-        if refusal.code in _REFUSED:
-            yield Finding(
-                "refused", "warning", f"{refusal.name or refusal.address}: {refusal.reason}", _REFUSED[refusal.code]
-            )
+    # Both sides refuse: one finding for each node is enough.
+    for refusal in {refusal.node: refusal for refusal in report.standing_refusals if refusal.code in _REFUSED}.values():
+        who = refusal.name or refusal.address
+        yield Finding("refused", "warning", f"{who}: {refusal.reason}", _REFUSED[refusal.code])
 
 
 def _suggest_firewalls(facts: ClusterFacts) -> Iterator[Finding]:

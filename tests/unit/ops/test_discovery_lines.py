@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from exo.broker.cluster_report import MethodReport
 from exo.broker.peering import Attempt, BadAddress, Refusal, Stranger
 from exo.ops.banner import exo_version
-from exo.ops.cluster_report import ClusterAnswer, Report
+from exo.ops.cluster_report import ClusterAnswer, MemberView, Report
 from exo.ops.discovery_lines import describe_discovery, summarize_cluster
 from exo.streams.findings import NodeFinding
 from exo.streams.ids import NodeId, SessionId
@@ -78,6 +78,17 @@ def test_a_refusal_is_told_once() -> None:
 )
 def test_nobody_is_ignored_in_silence(fields: dict[str, Any], line: str) -> None:
     assert line in describe(**fields)
+
+
+def test_who_was_let_in_later_is_no_news() -> None:
+    member = MemberView(node=NodeId("n3"), name="attic")
+    assert describe(refusals=(refusal("secret_mismatch"),), members=(member,)) == []
+    assert len(describe(refusals=(refusal("secret_mismatch"),), members=(replace(member, reached=False),))) == 1
+
+
+def test_a_refusal_that_ended_an_attempt_is_told_once() -> None:
+    refused = attempt("10.0.0.3:52414", "secret_mismatch", failures=2)
+    assert len(describe(refusals=(refusal("secret_mismatch"),), attempts=(refused,))) == 1 + 1
 
 
 def test_a_stranger_is_named_with_what_would_join_it() -> None:

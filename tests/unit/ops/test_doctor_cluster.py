@@ -86,6 +86,13 @@ def test_every_fault_is_found_with_its_remedy(
     assert [one for one in found if message in one.message and remedy in one.remedy] != [], found
 
 
+def test_a_pair_that_refuses_each_other_is_one_finding() -> None:
+    facts = refuse("secret_mismatch")
+    assert facts.answer is not None
+    both = (*facts.answer.report.refusals, replace(facts.answer.report.refusals[0], by_us=False))
+    assert [one.subject for one in check_cluster(report(refusals=both))] == ["discovery", "refused"]
+
+
 def test_a_firewall_is_nobodys_fault_while_nodes_are_reached() -> None:
     assert [one.subject for one in check_cluster(replace(HEALTHY, firewalls=("ufw",)))] == ["discovery"]
 
