@@ -164,6 +164,12 @@ def test_each_refusal_has_its_code() -> None:
     assert "at most 8192" in refused(put(CARD, HELD, context_length=9000)).reason
 
 
+def test_a_node_whose_memory_is_not_known_any_more_is_named_where_it_is_missed() -> None:
+    state = joined_state(node=NodeId("node-b"), held=(CARD,), state=HELD)
+    reason = refused(put(CARD, state, {NODE: make_memory(0.1)})).reason
+    assert "not counted, because their memory was not reported lately: mac" in reason
+
+
 def test_every_combination_is_previewed_with_an_instance_or_a_reason() -> None:
     ids = iter(InstanceId(f"preview-{number}") for number in range(9))
     found = previews(CARD, state=HELD, memory={NODE: make_memory()}, draw_id=lambda: next(ids), now=NOW)

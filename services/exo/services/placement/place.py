@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from exo.services.placement.memory import Need, engine_of, fit, free_on, in_gb, promised_on, reserve_of
 from exo.streams.codes import Code
@@ -16,7 +17,7 @@ from exo.streams.telemetry import MemoryGauge
 from exo.streams.views import nodes_holding, online_workers
 
 Memory = Mapping[NodeId, MemoryGauge]
-"""The newest memory sample of each node that has sent one."""
+"""The newest memory sample of each node that has sent one lately."""
 
 
 class PlaceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,12 +47,13 @@ def place(
         return nodes
     known = [node for node in nodes if node.id in memory]
     if not known:
-        return Unplaceable(code=Code.MEMORY_UNKNOWN, reason="no node has reported its memory yet; try again shortly")
+        return Unplaceable(code=Code.MEMORY_UNKNOWN, reason="no node has reported its memory lately; try again shortly")
     best = max(known, key=lambda node: free_on(state, node.id, memory[node.id]))
     free = free_on(state, best.id, memory[best.id])
     need = fit(card, free=free, context_length=options.context_length, backends=best.facts.backends)
     if need.total > free:
-        return _explain_shortage(card, need, node=best, state=state, gauge=memory[best.id])
+        refusal = _explain_shortage(card, need, node=best, state=state, gauge=memory[best.id])
+        return replace(refusal, reason=refusal.reason + _name_unknown(nodes, memory))
     return _build(card, need, instance=instance, node=best.id, options=options, now=now)
 
 
@@ -110,6 +112,12 @@ def _refuse_options(card: ModelCard, options: PlaceOptions, *, nodes: int) -> Un
     elif card.context_length and options.context_length > card.context_length:
         reason = f"{card.model_id} takes at most {card.context_length} tokens, {options.context_length} are asked for"
     return Unplaceable(code=Code.UNPLACEABLE, reason=reason) if reason else None
+
+
+def _name_unknown(nodes: list[NodeRecord], memory: Memory) -> str:
+    """Say who was left out because nothing is known of its memory, or only what it was once."""
+    silent = ", ".join(node.facts.name for node in nodes if node.id not in memory)
+    return f"; not counted, because their memory was not reported lately: {silent}" if silent else ""
 
 
 def _explain_shortage(
