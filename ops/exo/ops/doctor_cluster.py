@@ -12,8 +12,6 @@ from exo.ops.findings import Finding
 
 MOST_OFFSET = 30.0
 """Seconds between two clocks; leases and deadlines are measured, but times in logs and State would lie."""
-NATS_PORT = 52413
-"""Suggested where a firewall is: the message broker's own choice changes with each start."""
 _OPEN_PORTS = {
     "ufw": "sudo ufw allow {port}/tcp && sudo ufw allow {nats_port}/tcp && sudo ufw allow 5353/udp",
     "firewalld": "sudo firewall-cmd --permanent --add-port={port}/tcp --add-port={nats_port}/tcp --add-port=5353/udp"
@@ -102,9 +100,8 @@ def _check_report(facts: ClusterFacts, answer: ClusterAnswer) -> Iterator[Findin
 
 def _suggest_firewalls(facts: ClusterFacts) -> Iterator[Finding]:
     for firewall in facts.firewalls:
-        remedy = _OPEN_PORTS[firewall].format(port=facts.port, nats_port=facts.nats_port or NATS_PORT)
-        if not facts.nats_port and firewall != "macos":
-            remedy = f"set EXO_NATS_PORT={NATS_PORT} on every machine, then {remedy}"
+        # The message broker takes the port below unless a setting says otherwise.
+        remedy = _OPEN_PORTS[firewall].format(port=facts.port, nats_port=facts.nats_port or facts.port - 1)
         yield Finding("firewall", "warning", f"{firewall} is on, and may keep other nodes out", remedy)
 
 

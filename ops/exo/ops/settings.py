@@ -144,7 +144,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nats_server: Annotated[
         Path | None, _about("the nats-server to run; unset looks on PATH, then in the installed package")
     ] = None
-    nats_port: Annotated[Port, _about("port of the message broker while this node is hub; 0 takes any free one")] = 0
+    nats_port: Annotated[
+        Port,
+        _about("port of the message broker while this node is hub; 0 takes the one below the cluster port, if it can"),
+    ] = 0
 
 
 def runner_environment(settings: Settings) -> dict[str, str]:

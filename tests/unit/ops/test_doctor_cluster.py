@@ -60,7 +60,7 @@ def test_a_healthy_cluster_has_nothing_to_repair() -> None:
         (replace(HEALTHY, port_holder="x (process 7)"), "cluster port", "warning", "taken by x", "--cluster-port"),
         (report(hub=NodeId(""), why="waiting"), "hub", "error", "none: waiting", "exo status"),
         (ALONE, "no other node", "warning", "no other node was found", "exo up --join a:1"),
-        (replace(ALONE, firewalls=("ufw",)), "firewall", "warning", "ufw is on", "EXO_NATS_PORT=52413"),
+        (replace(ALONE, firewalls=("ufw",)), "firewall", "warning", "ufw is on", "ufw allow 52413/tcp"),
         (replace(ALONE, firewalls=("ufw",), nats_port=4222), "firewall", "warning", "ufw", "allow 4222/tcp"),
         (replace(ALONE, firewalls=("firewalld",)), "firewall", "warning", "firewalld is on", "5353/udp"),
         (replace(ALONE, firewalls=("macos",)), "firewall", "warning", "macos", "Local Network"),
