@@ -27,6 +27,7 @@ def make_settings(
     port_is_explicit: bool = False,
     discovery: bool = False,
     remembered: Path | None = None,
+    host: str = HOST,
 ) -> PeersSettings:
     return PeersSettings(
         node=NodeId(node),
@@ -34,7 +35,7 @@ def make_settings(
         name=f"the-{node}",
         cluster=cluster,
         version="1.0",
-        host=HOST,
+        host=host,
         port=port,
         port_is_explicit=port_is_explicit,
         bootstrap=bootstrap,

@@ -50,7 +50,8 @@ class ClusterPort:
         self._party, self._serve, self._notes = party, serve, notes
         self._guests: dict[asyncio.Task[None], str] = {}
         """Connections before their greeting is done, oldest first."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._accepting: set[asyncio.Task[None]] = set()
         self._sockets: list[socket.socket] = []
 
     async def start(self) -> None:
@@ -58,26 +59,17 @@ class ClusterPort:
         self._sockets = open_sockets(self._settings)
         self.port = int(self._sockets[0].getsockname()[1])
         for listening in self._sockets:
-            self._spawn(self._accept(listening), name="cluster port")
+            _keep(asyncio.create_task(self._accept(listening), name="cluster port"), self._accepting)
         log.info("cluster port is open", port=self.port, host=self._settings.host or "all interfaces")
 
     async def stop(self) -> None:
         """Close the port and every connection; safe to call twice."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # First of all nobody gets in any more: peers dial again as soon as we let go of them.
+        await _cancel(self._accepting)
         for listening in self._sockets:
             listening.close()
         self._sockets = []
-
-    def _spawn(self, work: Awaitable[None], *, name: str) -> asyncio.Task[None]:
-        async def run() -> None:
-            await work
-
-        task = asyncio.create_task(run(), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        await _cancel(self._connections)
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -96,7 +88,8 @@ class ClusterPort:
             oldest = next(iter(self._guests))
             self._notes.count("flooded", address=self._guests.pop(oldest))
             oldest.cancel()
-        task = self._spawn(self._receive(connection, host), name=f"cluster guest {host}")
+        task = asyncio.create_task(self._receive(connection, host), name=f"cluster guest {host}")
+        _keep(task, self._connections)
         self._guests[task] = host
         task.add_done_callback(lambda done: self._guests.pop(done, None))
 
@@ -122,6 +115,17 @@ class ClusterPort:
         finally:
             with suppress(asyncio.CancelledError):
                 await stream.close()
+
+
+def _keep(task: asyncio.Task[None], tasks: set[asyncio.Task[None]]) -> None:
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def sort_failure(error: Exception) -> str:

@@ -118,16 +118,16 @@ class Peers:
 
     async def stop(self) -> None:
         """Close everything; safe to call twice."""
-        if self._discovery is not None:
-            await self._discovery.stop()
-        if self._announcement is not None:
-            self._announcement.cancel()
         self._table.clear()
+        await self._port.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
-        await self._port.stop()
+        if self._discovery is not None:
+            await self._discovery.stop()
+        if self._announcement is not None:
+            self._announcement.cancel()
 
     async def rekey(self, credentials: Credentials) -> None:
         """Use another key from now on: everybody has to prove again that they have it."""
