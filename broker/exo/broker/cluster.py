@@ -31,11 +31,12 @@ from exo.broker.arbitration import (
     decide,
     is_serving,
 )
-from exo.broker.cluster_report import ClusterReport, describe_member, list_methods
+from exo.broker.cluster_report import ClusterReport, make_report
 from exo.broker.credentials import Credentials
 from exo.broker.errors import BrokerError, BusUnavailableError
 from exo.broker.findings import STORE_REMOVED, find_in_peers, hub_cannot_start, hub_unreachable
 from exo.broker.hello import Hello, Role
+from exo.broker.hub_watch import HubWatch
 from exo.broker.mover import Mover
 from exo.broker.nats_bus import NatsBus
 from exo.broker.office import OfficeSettings
@@ -54,10 +55,12 @@ BUSY: Final = 0.1
 """Seconds between two looks while there is no hub; each change wakes the loop at once anyway."""
 
 CALM: Final = 0.5
-PROBE: Final = 1.0
-"""Seconds that a hub which is silent on its cluster port gets to answer on the bus."""
-
 HANDOVER: Final = 3.0
+"""Seconds that a hub which leaves waits for its successor."""
+
+RETRY: Final = 1.0
+"""Seconds between two attempts to reach the same hub; each tries all of its addresses."""
+
 UNFIT: Final = 5.0
 """Seconds before a node whose server did not start tries again; others go first meanwhile."""
 
@@ -98,6 +101,7 @@ class Cluster:
         self.bus: NatsBus = self._mover.bus
         self.peers = Peers(settings.peers, credentials=credentials, hello=self._make_hello, admit=self._admit)
         self._situation = Situation(now=time.monotonic())
+        self._watch = HubWatch(self.bus.connection, self.peers, self._situation, on_new_session=self._tell_moved)
         self._standby: Standby | None = None
         self._started_at = time.time_ns() // 1_000_000
         self._listeners: list[Callable[[], None]] = []
@@ -106,8 +110,7 @@ class Cluster:
         self._attached, self._wake = asyncio.Event(), asyncio.Event()
         self._step_lock = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
-        self._probe: asyncio.Task[None] | None = None
-        self._probed_at = self._unfit_until = 0.0
+        self._unfit_until = self._follow_after = 0.0
         self._is_store_lost = False
 
     # What others read.
@@ -156,26 +159,15 @@ class Cluster:
 
     def report(self) -> ClusterReport:
         """Give what this node knows of the cluster."""
-        peers, reached, known = self.peers.report(), self.peers.reached(), self.peers.known()
-        others = (
-            describe_member(peer.hello, address=peer.address, reached=node in reached) for node, peer in known.items()
-        )
-        return ClusterReport(
-            node=self._node,
-            cluster=self.settings.peers.cluster,
+        peers, known = self.peers.report(), self.peers.known()
+        return make_report(
+            self._make_hello(),
+            peers,
+            settings=self.settings.peers,
             closed=self._mover.credentials.closed,
-            role=self.role,
-            hub=self.hub,
-            session=self.session,
             why=self._situation.why,
-            port=peers.port,
-            members=(describe_member(self._make_hello()), *others),
-            methods=list_methods(peers),
-            attempts=peers.attempts,
-            refusals=peers.refusals,
-            strangers=peers.strangers,
-            bad_addresses=peers.bad_addresses,
-            counters=peers.counters,
+            known=known.values(),
+            reached=self.peers.reached().keys(),
             findings=tuple(self._list_findings(peers, alone=not known)),
         )
 
@@ -194,7 +186,7 @@ class Cluster:
         self._standby = standby
         await self._mover.prepare()
         await self.peers.start()
-        self._situation = Situation(now=time.monotonic())
+        self._situation.begin(now=time.monotonic())
         self.peers.on_change(self._wake.set)
         self.bus.on_connection_change(lambda _connected: self._wake.set())
         self._tasks = [
@@ -214,10 +206,10 @@ class Cluster:
 
     async def stop(self) -> None:
         """Leave in the order of the module's docstring; safe to call twice."""
-        tasks, self._tasks = [*self._tasks, *filter(None, (self._probe,))], []
+        tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, self._watch.stop(), return_exceptions=True)
         handed_over = await self._hand_over()
         await self._mover.stop(archive=handed_over)
         await self.peers.stop()
@@ -279,7 +271,7 @@ class Cluster:
         if self._is_store_lost:
             await self._renew()
             return
-        self._observe(now)
+        self._watch.look(now)
         decision = decide(self._look(now))
         if decision.why != self._situation.why:
             log.info("cluster", decision=type(decision).__name__.lower(), why=decision.why)
@@ -299,54 +291,20 @@ class Cluster:
             stored=self._mover.stored,
         )
 
-    def _observe(self, now: float) -> None:
-        """Notice the loss and the return of the hub that is followed."""
-        situation = self._situation
-        if situation.role == "following" and not self.bus.connected:
-            situation.lose(since=now)
-            self.peers.announce()
-        elif situation.role == "following":
-            self._observe_hub(now)
-        elif situation.role == "lost" and self.bus.connected:
-            situation.regain()
-            self.peers.announce()
-        elif situation.role == "lost" and situation.last_hub in self.peers.reached():
-            # It may have been held because the hub was silent.
-            self.bus.connection.release()
-
-    def _observe_hub(self, now: float) -> None:
-        hub = self.peers.known().get(self.hub)
-        if hub is None:
-            return
-        if self.hub in self.peers.reached():
-            if is_serving(hub.hello) and self._situation.hear(hub.hello):
-                self._tell_moved()
-        elif now - self._probed_at > PROBE and (self._probe is None or self._probe.done()):
-            self._probed_at = now
-            self._probe = asyncio.create_task(self._probe_hub(hub), name="probe of a silent hub")
-
-    async def _probe_hub(self, hub: Peer) -> None:
-        """A host that vanished closes nothing: ask it once, instead of waiting for TCP or for the pings."""
-        with suppress(BrokerError):
-            await self.bus.connection.flush(PROBE)
-            return
-        if self.hub == hub.hello.node and self.hub not in self.peers.reached():
-            log.warning("the hub is silent", hub=hub.hello.name)
-            self._situation.lose(since=hub.heard_at)
-            self.bus.connection.hold()
-            self.peers.announce()
-
     async def _perform(self, decision: Decision) -> None:
+        now = time.monotonic()
         match decision:
+            case Follow() | Yield() if now < self._follow_after:
+                return
             case Follow(hub=hub):
                 await self._follow(hub)
             case Yield(hub=hub):
                 await self._follow(hub)
                 # Our followers read in our Hello whom we follow, and need the server no more.
                 await self._mover.office.end(archive=True)
-            case Serve() if time.monotonic() >= self._unfit_until:
+            case Serve() if now >= self._unfit_until:
                 await self._serve()
-            case Resume() if time.monotonic() >= self._unfit_until:
+            case Resume() if now >= self._unfit_until:
                 await self._serve(resume=True)
             case Wait() if self.is_hub:
                 self.bus.connection.hold()
@@ -358,12 +316,14 @@ class Cluster:
     # Performing.
 
     async def _follow(self, hub: Hello) -> None:
+        """Move the bus, or leave everything as it is and raise."""
         peer = self.peers.reached().get(hub.node)
         if peer is None:
             raise BusUnavailableError(f"{hub.name} is not reached any more")
         try:
             await self._mover.follow(peer)
         except BusUnavailableError as error:
+            self._follow_after = time.monotonic() + RETRY
             self._faults["hub"] = hub_unreachable(hub.name, error)
             raise
         self._situation.follow(peer.hello)

@@ -3,10 +3,12 @@
 Made by `cluster.py` from the situation and the peers' report.
 """
 
+from collections.abc import Collection, Iterable
+
 import msgspec
 
 from exo.broker.hello import Hello, Role
-from exo.broker.peering import Attempt, BadAddress, PeersReport, Refusal, Stranger
+from exo.broker.peering import Attempt, BadAddress, Peer, PeersReport, PeersSettings, Refusal, Stranger
 from exo.streams.findings import NodeFinding
 from exo.streams.ids import NodeId, SessionId
 
@@ -87,3 +89,36 @@ def list_methods(peers: PeersReport) -> tuple[MethodReport, ...]:
         state = "tried" if attempts else "off"
         methods.append(MethodReport(method=source, state=state, detail=", ".join(outcomes), seen=len(attempts)))
     return tuple(methods)
+
+
+def make_report(
+    own: Hello,
+    peers: PeersReport,
+    *,
+    settings: PeersSettings,
+    closed: bool,
+    why: str,
+    known: Iterable[Peer],
+    reached: Collection[NodeId],
+    findings: tuple[NodeFinding, ...],
+) -> ClusterReport:
+    """Put it all together; `own` is what this node says of itself."""
+    others = (describe_member(peer.hello, address=peer.address, reached=peer.hello.node in reached) for peer in known)
+    return ClusterReport(
+        node=own.node,
+        cluster=settings.cluster,
+        closed=closed,
+        role=own.role,
+        hub=own.hub,
+        session=own.hub_session,
+        why=why,
+        port=peers.port,
+        members=(describe_member(own), *others),
+        methods=list_methods(peers),
+        attempts=peers.attempts,
+        refusals=peers.refusals,
+        strangers=peers.strangers,
+        bad_addresses=peers.bad_addresses,
+        counters=peers.counters,
+        findings=findings,
+    )

@@ -43,6 +43,10 @@ class Situation:
         self._woke_at: float | None = None
         self._waits: dict[NodeId, float] = {}
 
+    def begin(self, *, now: float) -> None:
+        """Count from here on how long there is no hub."""
+        self._alone_since = now
+
     def serve(self, node: NodeId, *, session: SessionId, since: int, addresses: tuple[str, ...]) -> None:
         """Be hub."""
         self.role, self._woke_at = "hub", None
@@ -87,8 +91,8 @@ class Situation:
         """Keep why, and whom we wait for."""
         self.why = decision.why
         if isinstance(decision, Wait):
-            if decision.node:
-                self._waits.setdefault(decision.node, now)
+            # Waiting for something else starts a node's time anew.
+            self._waits = self._waits | {decision.node: self._waits.get(decision.node, now)} if decision.node else {}
         else:
             self._waits = {node: since for node, since in self._waits.items() if now - since < STALE_WAIT}
             self._woke_at = None

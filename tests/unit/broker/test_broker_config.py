@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from exo.broker.certificates import TlsFiles
 from exo.broker.config import MARGIN, ServerSettings, User, choose_scale, clean_name, sum_limits, write_config
+from exo.broker.permissions import Permissions
 from exo.broker.policy import PING_INTERVAL, RECONNECT_WAIT, ConnectionSettings, inbox_prefix, list_options
 from exo.streams.layout import GIB, Storage
 
@@ -69,3 +71,21 @@ def test_the_connection_policy_fits_a_lan() -> None:
 
 def test_each_client_has_an_inbox_of_its_own() -> None:
     assert inbox_prefix(ConnectionSettings(url="", name="node 1.local")) == "_INBOX_node-1-local"
+
+
+def test_a_role_is_written_with_all_it_may_do() -> None:
+    granted = Permissions(publish=("exo.a.>",), subscribe=("exo.b",), answers=True)
+    text = write_config(ServerSettings(directory=DIRECTORY, name="n", users=(User("UABC", granted), User("UDEF"))))
+    assert '{ nkey: UABC, permissions: {"publish": {"allow": ["exo.a.>"]}' in text
+    assert '"allow_responses"' in text
+    assert "{ nkey: UDEF }" in text
+
+
+def test_beyond_loopback_both_sides_prove_themselves_first() -> None:
+    files = TlsFiles(Path("/k/cluster.crt"), Path("/k/cluster.key"))
+    text = write_config(ServerSettings(directory=DIRECTORY, name="n", host="0.0.0.0", tls=files))
+    assert 'listen: "0.0.0.0:-1"' in text
+    # The monitoring shows every subject: it stays at home.
+    assert 'http: "127.0.0.1:-1"' in text
+    assert "verify: true" in text
+    assert "handshake_first: true" in text
