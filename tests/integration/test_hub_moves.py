@@ -5,7 +5,9 @@ Seen to fail with its mechanism switched off: without the merge rule the two clu
 """
 
 import asyncio
+import os
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from exo.broker.context import read_address
 from exo.broker.credentials import Credentials
 from exo.broker.errors import BrokerError, BusUnavailableError
 from exo.broker.nats_bus import NatsBus
+from exo.broker.store import read_command_line
 from exo.streams.layout import EVENTS
 from support.clusters import Member, members, pick_ports, wait_agreed
 from support.nats import kill, wait_until
@@ -222,3 +225,31 @@ async def test_new_keys_shut_the_old_ones_out(tmp_path: Path) -> None:
             await follower.cluster.rekey(secret)
             assert (await wait_agreed(hub, follower)).cluster.session in {session, follower.cluster.session}
             await asyncio.gather(append(hub), append(follower))
+
+
+async def test_a_node_with_a_hung_server_stops_in_time(tmp_path: Path) -> None:
+    hub = Member(tmp_path, "n1")
+    await hub.start()
+    pid = hub.cluster.server_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    started = time.monotonic()
+    await hub.stop()
+    assert time.monotonic() - started < 10
+    assert not read_command_line(pid)
+
+
+async def test_a_hung_server_is_restarted_and_the_session_goes_on(tmp_path: Path) -> None:
+    hub = Member(tmp_path, "n1")
+    async with members(hub):
+        follower = Member(tmp_path, "n2", peers=(hub.address,))
+        async with members(follower):
+            await wait_agreed(hub, follower)
+            session, pid = hub.cluster.session, hub.cluster.server_pid
+            last = await append(follower)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            await wait_until(lambda: hub.cluster.server_pid not in {pid, None}, what="another server")
+            assert await wait_agreed(hub, follower) is hub
+            assert hub.cluster.session == session
+            assert await append(follower) == last + 1

@@ -5,10 +5,10 @@ because nats-py's own layer has the defects that ADR 0012 lists.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from nats import errors as nats_errors
@@ -74,7 +74,7 @@ class Connection:
         self.settings, self._held = settings, False
         self._lose()
         await self._adopt(client)
-        self._run(self._restore())
+        self._run(self._restore)
         await self.wait_ready(settings.open_timeout)
 
     def hold(self) -> None:
@@ -87,7 +87,7 @@ class Connection:
         if self._held:
             self._held = False
             if self.client.is_connected:
-                self._run(self._restore())
+                self._run(self._restore)
 
     async def _adopt(self, client: WireClient) -> None:
         """Let everything go through this client from now on."""
@@ -119,12 +119,12 @@ class Connection:
 
     def hear_return(self, client: WireClient) -> None:
         if client is self.client:
-            self._run(self._restore())
+            self._run(self._restore)
 
     def hear_end(self, client: WireClient) -> None:
         # Some errors make nats-py close for good (`Client._process_err`); we do not give up.
         if client is self.client and not self._closing:
-            self._run(self._reopen())
+            self._run(self._reopen)
 
     def _lose(self) -> None:
         if self._task is not None:
@@ -164,7 +164,7 @@ class Connection:
         await self._adopt(client)
         await self._restore()
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Let one task at a time bring the connection back."""
         if self._task is not None:
             self._task.cancel()
@@ -301,8 +301,8 @@ class Connection:
                 raise BusUnavailableError(f"no answer on {subject} in {timeout:g} s") from error
 
 
-async def _guard(work: Coroutine[Any, Any, None]) -> None:
+async def _guard(work: Callable[[], Awaitable[None]]) -> None:
     try:
-        await work
+        await work()
     except Exception:
         log.exception("broker connection failed")
