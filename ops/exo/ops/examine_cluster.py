@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from exo.ops.client import NodeClient
+from exo.ops.client import NodeClient, is_loopback
 from exo.ops.cluster_report import ClusterAnswer
 from exo.ops.cluster_view import ClusterView
 from exo.ops.doctor_cluster import ClusterFacts
@@ -16,7 +16,7 @@ from exo.ops.errors import CommandError, SettingsError
 from exo.ops.files import is_private
 from exo.ops.layers import Loaded
 from exo.ops.lock import is_held
-from exo.ops.node_file import read_node_file
+from exo.ops.node_file import RunningNode, read_node_file
 from exo.ops.port_holder import find_port_holder
 from exo.ops.secret import find_secret
 
@@ -30,8 +30,10 @@ async def examine_cluster(loaded: Loaded) -> ClusterFacts:
     """Look, and ask the node if one runs."""
     settings, paths = loaded.settings, loaded.paths
     closed, problem = _look_at_secret(loaded)
+    node = read_node_file(paths)
     known = ClusterFacts(
-        local=settings.local,
+        # The node that runs may have been told by a flag, which only shows in where it listens.
+        local=settings.local or (node is not None and is_local(node)),
         closed=closed,
         secret_problem=problem,
         secret_file=str(paths.secret_file),
@@ -43,7 +45,6 @@ async def examine_cluster(loaded: Loaded) -> ClusterFacts:
         nats_port=settings.nats_port,
         port_holder="" if is_held(paths.lock_file) else find_port_holder(settings.cluster_port),
     )
-    node = read_node_file(paths)
     if node is None or not node.api_url:
         return known
     try:
@@ -54,6 +55,11 @@ async def examine_cluster(loaded: Loaded) -> ClusterFacts:
         # `exo.ops.examine` finds out by itself why the node does not answer, and says so.
         return known
     return replace(known, answer=answer, closed=answer.report.closed, offsets=find_offsets(view, now=time.time()))
+
+
+def is_local(node: RunningNode) -> bool:
+    """Whether a running node can be reached from this machine only."""
+    return bool(node.cluster_addresses) and all(is_loopback(f"tcp://{one}") for one in node.cluster_addresses)
 
 
 def _look_at_secret(loaded: Loaded) -> tuple[bool, str]:

@@ -51,6 +51,7 @@ def test_the_join_line_names_what_the_other_machine_cannot_know() -> None:
     assert make_join_line(exo_version(), ["127.0.0.1:1", "10.0.0.7:52414"]) == "exo up --join 10.0.0.7:52414"
     assert make_join_line("my lab", ["10.0.0.7:1", "10.0.1.7:1"]) == "exo up --namespace 'my lab' --join 10.0.0.7:1"
     assert make_join_line(exo_version(), []) == "exo up"
+    assert make_join_line(exo_version(), [], closed=True) == "exo cluster join SECRET && exo up"
 
 
 def test_an_address_is_one_that_can_be_opened() -> None:

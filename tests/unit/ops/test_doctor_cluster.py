@@ -13,9 +13,10 @@ from exo.broker.peering import Refusal
 from exo.ops.cluster_report import ClusterAnswer, MemberView, Report
 from exo.ops.cluster_view import ClusterView
 from exo.ops.doctor_cluster import ClusterFacts, check_cluster
-from exo.ops.examine_cluster import examine_cluster, find_firewalls, find_offsets
+from exo.ops.examine_cluster import examine_cluster, find_firewalls, find_offsets, is_local
 from exo.ops.findings import Finding
 from exo.ops.layers import load_settings
+from exo.ops.node_file import RunningNode
 from exo.ops.port_holder import find_port_holder, parse_lsof
 from exo.ops.secret import new_secret, store_secret
 from exo.streams.findings import NodeFinding
@@ -100,6 +101,20 @@ def test_a_firewall_is_nobodys_fault_while_nodes_are_reached() -> None:
 def test_a_local_node_needs_no_network() -> None:
     facts = ClusterFacts(local=True, closed=False, network=False)
     assert list(check_cluster(facts)) == [Finding("cluster", "ok", "loopback only (--local)")]
+
+
+def test_a_local_node_still_says_whom_it_refused() -> None:
+    facts = replace(refuse("duplicate_node"), local=True)
+    assert [one.subject for one in check_cluster(facts)] == ["cluster", "discovery", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "local"),
+    [(("127.0.0.1:1", "[::1]:1"), True), (("127.0.0.1:1", "10.0.0.7:1"), False), ((), False)],
+)
+def test_a_node_that_listens_on_loopback_only_is_known_as_such(addresses: tuple[str, ...], *, local: bool) -> None:
+    node = RunningNode(pid=1, node_id=NodeId("n1"), name="box", version="1", api_url="", cluster_addresses=addresses)
+    assert is_local(node) is local
 
 
 def test_small_offsets_are_no_news() -> None:
