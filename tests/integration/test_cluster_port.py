@@ -1,49 +1,36 @@
-"""Nodes meet on real sockets with real TLS, and turn away whoever does not belong."""
+"""Nodes meet on real sockets with real TLS, lose each other, and refuse whoever does not belong.
+
+Each fault test was seen to fail with its mechanism switched off; docs/fault-tests.md says how.
+"""
 
 import asyncio
 import socket
-import ssl
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from exo.broker import cluster_port, cluster_stream
-from exo.broker.addresses import parse_address
-from exo.broker.certificates import trusting_context
-from exo.broker.cluster_frames import PROTOCOL, Burst, Greeting, Introduction, Ping, Refused, Saying
-from exo.broker.cluster_stream import dial
+from exo.broker.cluster_frames import Burst, Introduction, Ping, Refused, Saying
 from exo.broker.credentials import Credentials
 from exo.broker.errors import PortBusyError
 from exo.broker.hello import SILENCE, Hello
-from exo.broker.peering import RefusalCode
 from exo.broker.peers import Peers
-from exo.streams.ids import BootId, NodeId
+from exo.streams.ids import NodeId
 from support.nats import wait_until
-from support.peers import HOST, address_of, greeted_stream, make_hello, make_settings, running_peers
+from support.peers import (
+    HOST,
+    OF_TOMORROW,
+    address_of,
+    greeted_stream,
+    make_hello,
+    make_settings,
+    running_peers,
+    wait_counted,
+    wait_met,
+    wait_refused,
+)
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
-
-
-async def wait_met(peers: Peers, *nodes: NodeId) -> None:
-    await wait_until(
-        lambda: {node for node, peer in peers.reached().items() if peer.connected} == set(nodes),
-        what=f"{peers.settings.node} reaches {nodes}",
-    )
-
-
-async def wait_refused(peers: Peers, code: RefusalCode, *, by_us: bool) -> str:
-    def find() -> list[str]:
-        return [one.name for one in peers.report().refusals if (one.code, one.by_us) == (code, by_us)]
-
-    await wait_until(lambda: bool(find()), what=f"{peers.settings.node} has a refusal {code}")
-    return find()[0]
-
-
-async def wait_counted(peers: Peers, kind: str, *, times: int = 1) -> None:
-    await wait_until(
-        lambda: peers.report().counters.get(kind, 0) >= times, what=f"{kind} counted, not {peers.report().counters}"
-    )
 
 
 # Meeting.
@@ -103,6 +90,10 @@ async def test_a_peer_is_admitted_before_it_is_told_anything() -> None:
     ):
         await wait_met(a, B)
         assert told == ["the-b"]
+        a._say_to_all()
+        # Frames come in order: once this one is there, a Hello before it would be too.
+        a._table.links[B].stream.write(OF_TOMORROW)
+        await wait_counted(b, "unknown_frames")
         assert b.known() == {}
         gate.set()
         await wait_met(b, A)
@@ -290,142 +281,6 @@ async def test_a_new_secret_closes_the_cluster_to_those_without_it() -> None:
             what="c is refused by name",
         )
         await wait_until(lambda: bool(c.report().refusals), what="c knows why")
-
-
-# Whoever does not speak the protocol.
-
-
-async def open_tls(peers: Peers) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(HOST, peers.port, ssl=trusting_context())
-
-
-@pytest.mark.parametrize(
-    ("sent", "kind"),
-    [
-        (b"GET / HTTP/1.1\r\n\r\n", "oversized"),
-        (b"\0\0\0\x05hello", "garbage"),
-        (b'\0\0\0\x12{"type":"burst!!"}', "garbage"),
-        (b'\0\0\0\x13{"type":"greeting"}', "garbage"),
-        (b"\0\0\0\0", "garbage"),
-        (b"\0\2\0\0" + b"x" * 100, "oversized"),
-        (b"\xff" * 64, "oversized"),
-    ],
-)
-async def test_garbage_over_tls_is_closed_and_counted(sent: bytes, kind: str) -> None:
-    async with running_peers(make_settings("a")) as a:
-        reader, writer = await open_tls(a)
-        writer.write(sent)
-        assert await reader.read() == b""
-        writer.close()
-        await wait_counted(a, kind)
-        async with running_peers(make_settings("b", bootstrap=(address_of(a),))):
-            await wait_met(a, B)
-
-
-async def test_garbage_instead_of_tls_is_closed_and_counted() -> None:
-    async with running_peers(make_settings("a")) as a:
-        reader, writer = await asyncio.open_connection(HOST, a.port)
-        writer.write(b"SSH-2.0-hello\r\n" * 10)
-        with suppress(ConnectionError):
-            await reader.read()
-        writer.close()
-        await wait_counted(a, "garbage")
-
-
-@pytest.mark.parametrize("speaks_tls", [False, True])
-async def test_a_client_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch, *, speaks_tls: bool) -> None:
-    for module in (cluster_stream, cluster_port):
-        monkeypatch.setattr(module, "HANDSHAKE_TIMEOUT", 0.3, raising=False)
-    monkeypatch.setattr("exo.broker.greeting.HANDSHAKE_TIMEOUT", 0.3)
-    async with running_peers(make_settings("a")) as a:
-        reader, writer = await asyncio.open_connection(HOST, a.port, ssl=trusting_context() if speaks_tls else None)
-        with suppress(ConnectionError):
-            assert await reader.read() == b""
-        writer.close()
-        await wait_counted(a, "silent")
-
-
-async def test_a_flood_of_silent_connections_keeps_no_member_out() -> None:
-    async with running_peers(make_settings("a")) as a:
-        flood = [await asyncio.open_connection(HOST, a.port) for _ in range(3 * cluster_port.MOST_GUESTS)]
-        try:
-            await wait_counted(a, "flooded", times=2 * cluster_port.MOST_GUESTS)
-            async with running_peers(make_settings("b", bootstrap=(address_of(a),))) as b:
-                await wait_met(b, A)
-            async with asyncio.timeout(cluster_stream.HANDSHAKE_TIMEOUT / 2):
-                with suppress(ConnectionError):
-                    assert await flood[0][0].read() == b"", "the first ones had to go"
-        finally:
-            for _, writer in flood:
-                writer.close()
-
-
-async def test_frames_of_a_newer_node_are_skipped_and_counted() -> None:
-    async with running_peers(make_settings("a")) as a:
-        settings = make_settings("b")
-        async with greeted_stream(a, settings) as stream:
-            await stream.send(Introduction(make_hello(settings)))
-            for _ in range(3):
-                stream.write(b'\0\0\0\x16{"type":"of-tomorrow"}')
-            await stream.send(Saying(make_hello(settings)))
-            await wait_met(a, B)
-            assert a.report().counters["unknown_frames"] == 3
-
-
-async def test_another_protocol_is_refused_with_what_to_do() -> None:
-    async with running_peers(make_settings("a")) as a, dial(parse_address(address_of(a)), trusting_context()) as stream:
-        newer = Greeting(
-            protocol=PROTOCOL + 1, cluster="home", node=B, boot=BootId("b1"), name="newer", version="9", nonce="1"
-        )
-        await stream.send(newer)
-        assert isinstance(await stream.read(), Greeting)
-        refused = await stream.read()
-        assert isinstance(refused, Refused)
-        assert refused.code == "version_incompatible"
-        assert "same version" in refused.reason
-        assert await wait_refused(a, "version_incompatible", by_us=True) == "newer"
-
-
-async def test_an_id_that_would_widen_a_permission_is_refused() -> None:
-    async with running_peers(make_settings("a")) as a, dial(parse_address(address_of(a)), trusting_context()) as stream:
-        evil = Greeting(
-            protocol=PROTOCOL, cluster="home", node=NodeId("*"), boot=BootId("b"), name="evil", version="1", nonce="1"
-        )
-        await stream.send(evil)
-        assert await wait_refused(a, "malformed", by_us=True) == "evil"
-
-
-async def test_a_hello_of_somebody_else_ends_the_connection() -> None:
-    async with running_peers(make_settings("a")) as a:
-        settings = make_settings("b")
-        async with greeted_stream(a, settings) as stream:
-            await stream.send(Introduction(make_hello(settings)))
-            await stream.send(Saying(make_hello(make_settings("c"))))
-            await wait_counted(a, "garbage")
-            assert a.known() == {}
-
-
-async def test_a_proof_cannot_be_passed_on_by_somebody_in_the_middle() -> None:
-    """A relay with its own certificate forwards all frames; the proofs cover the certificate."""
-    async with running_peers(make_settings("a")) as a, running_peers(make_settings("c")) as certificate_of:
-        context = certificate_of._port._context
-
-        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            inner_reader, inner_writer = await open_tls(a)
-            with suppress(ConnectionError, ssl.SSLError):
-                await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
-
-        async with await asyncio.start_server(relay, HOST, 0, ssl=context) as middle:
-            port = middle.sockets[0].getsockname()[1]
-            async with running_peers(make_settings("b", bootstrap=(f"{HOST}:{port}",))) as b:
-                assert await wait_refused(b, "secret_mismatch", by_us=True) == "the-a"
-                assert a.known() == b.known() == {}
-
-
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-    writer.close()
 
 
 # Links.

@@ -10,11 +10,14 @@ from exo.broker.cluster_stream import Stream, dial
 from exo.broker.credentials import Credentials
 from exo.broker.greeting import Party, greet_as_client
 from exo.broker.hello import Hello, Position
-from exo.broker.peering import PeersSettings
+from exo.broker.peering import PeersSettings, RefusalCode
 from exo.broker.peers import Peers, admit_all
 from exo.streams.ids import BootId, NodeId
+from support.nats import wait_until
 
 HOST = "127.0.0.1"
+OF_TOMORROW = b'\0\0\0\x16{"type":"of-tomorrow"}'
+"""A frame of a type that this version does not know."""
 
 
 def make_settings(
@@ -85,3 +88,24 @@ async def greeted_stream(peers: Peers, settings: PeersSettings, *, purpose: str 
     async with dial(parse_address(address_of(peers)), trusting_context()) as stream:
         await greet_as_client(stream, party, purpose=purpose)
         yield stream
+
+
+async def wait_met(peers: Peers, *nodes: NodeId) -> None:
+    await wait_until(
+        lambda: {node for node, peer in peers.reached().items() if peer.connected} == set(nodes),
+        what=f"{peers.settings.node} reaches {nodes}",
+    )
+
+
+async def wait_refused(peers: Peers, code: RefusalCode, *, by_us: bool) -> str:
+    def find() -> list[str]:
+        return [one.name for one in peers.report().refusals if (one.code, one.by_us) == (code, by_us)]
+
+    await wait_until(lambda: bool(find()), what=f"{peers.settings.node} has a refusal {code}")
+    return find()[0]
+
+
+async def wait_counted(peers: Peers, kind: str, *, times: int = 1) -> None:
+    await wait_until(
+        lambda: peers.report().counters.get(kind, 0) >= times, what=f"{kind} counted, not {peers.report().counters}"
+    )
