@@ -16,7 +16,7 @@ from exo.broker.blobs import Blobs
 from exo.broker.memory import MemoryBus
 from exo.broker.memory_server import MemoryServer
 from exo.gateway.app import create_app
-from exo.gateway.ports import LocalTasks, Rekeyed
+from exo.gateway.ports import Rekeyed
 from exo.gateway.settings import GatewayPorts, GatewaySettings, NodeIdentity
 from exo.services.catalog.service import Catalog
 from exo.services.clock import SystemClock
@@ -117,7 +117,8 @@ class FakeCluster:
         self.cancelled: set[TaskId] = set()
         self.commands: list[c.Command] = []
         self.answering = True
-        self.local: LocalTasks | None = None
+        self.cancelled_here: list[TaskId] = []
+        """What the gateway dropped by itself, without a master."""
         self.loading: asyncio.Event | None = None
         """When set, a placed instance stays in loading until this event."""
         self._running = running
@@ -144,6 +145,11 @@ class FakeCluster:
 
     def explain(self) -> str:
         return "node test was hub and is being replaced"
+
+    async def cancel_task(self, task: TaskId, *, reason: str) -> bool:
+        assert reason
+        self.cancelled_here.append(task)
+        return True
 
     def samples(self) -> list[Reading]:
         gauge = MemoryGauge(total=16_000_000, available=8_000_000)
@@ -324,7 +330,7 @@ class FakeCluster:
     def app(self, **settings: Any) -> Any:
         """Give an app in front of this cluster."""
         ports = GatewayPorts(
-            states=self.states, gauges=self, placer=self, catalog=self.catalog, cluster=self, local=self.local
+            states=self.states, gauges=self, placer=self, catalog=self.catalog, cluster=self, local=self
         )
         node = NodeIdentity(id=NODE, boot=BOOT, name="test", version="0.0.1")
         return create_app(self.gateway_bus, ports, node=node, settings=GatewaySettings(**settings))

@@ -36,7 +36,7 @@ class Canceller:
         states: StateSource,
         *,
         outages: Outages,
-        local: LocalTasks | None,
+        local: LocalTasks,
         spawn: Spawn,
         timeout: float,
     ) -> None:
@@ -92,7 +92,7 @@ class Canceller:
         now = monotonic()
         self._asked = {key: value for key, value in self._asked.items() if now - value[0] < PATIENCE}
         self._asked[task] = (now, reason)
-        if self._local is not None and not self._outages.connected.is_set():
+        if not self._outages.connected.is_set():
             await self._local.cancel_task(task, reason=reason)
         command = CancelTask(
             command_id=new_command_id(), issued_at=now_ms(), ttl=int(PATIENCE * 1000), task=task, reason=reason

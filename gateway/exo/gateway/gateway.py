@@ -45,7 +45,7 @@ class Gateway:
         self.node = node
         self.settings = settings
         self.metrics = Metrics()
-        self.outages = Outages(bus, self.states, explain=self.explain)
+        self.outages = Outages(bus, self.states, explain=self.cluster.explain)
         self.commander = Commander(bus, self.states, outages=self.outages, timeout=settings.command_timeout)
         self.hub = RelayHub(bus, self.states, outages=self.outages, settings=settings, spawn=self.spawn)
         self.canceller = Canceller(
@@ -88,12 +88,6 @@ class Gateway:
     def state(self) -> State:
         """The newest State this node knows."""
         return self.states.state
-
-    def explain(self) -> str:
-        """Say in half a sentence who is hub, or who was and what is happening."""
-        if self.cluster is not None:
-            return self.cluster.explain()
-        return "it is restarted by itself"
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside the requests; what it raises is logged and hurts nobody else."""

@@ -54,7 +54,5 @@ class GatewayPorts(msgspec.Struct, frozen=True, kw_only=True):
     gauges: GaugeSource[Any]
     placer: Placer
     catalog: Catalog
-    cluster: ClusterSource | None = None
-    """None on a node that knows of no others."""
-    local: LocalTasks | None = None
-    """None on a node that runs no models."""
+    cluster: ClusterSource
+    local: LocalTasks

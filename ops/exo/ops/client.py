@@ -5,6 +5,7 @@ a `CommandError` with the server's own words and code, an absent node a `NoNodeE
 """
 
 import ipaddress
+import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
@@ -17,6 +18,7 @@ from exo.ops.errors import CommandError, NoNodeError, UsageError
 
 T = TypeVar("T")
 
+KEY_VARIABLE = "EXO_API_KEY"
 _TIMEOUT = 30.0
 """Seconds for one answer; streams may be silent for as long as they like."""
 
@@ -38,6 +40,7 @@ class NodeClient:
         self._http = httpx2.AsyncClient(
             base_url=self.url,
             timeout=_TIMEOUT,
+            headers=_key_headers(url),
             # A proxy of the environment is meant for the internet, not for a node on this machine.
             trust_env=not is_loopback(url),
             transport=transport,
@@ -102,6 +105,12 @@ class NodeClient:
             raise CommandError(f"the node at {self.url} did not answer in time", remedy="ask `exo doctor`") from error
         except httpx2.TransportError as error:
             raise CommandError(f"the connection to {self.url} broke: {error}", remedy="ask `exo status`") from error
+
+
+def _key_headers(url: str) -> dict[str, str]:
+    """Another machine's API may ask for a key; one of this machine needs none, and may be of another cluster."""
+    key = os.environ.get(KEY_VARIABLE, "")
+    return {"Authorization": f"Bearer {key}"} if key and not is_loopback(url) else {}
 
 
 def is_loopback(url: str) -> bool:

@@ -81,16 +81,23 @@ def _make_engine_settings(settings: Settings) -> EngineSettings:
     )
 
 
+def needs_keys(settings: Settings) -> bool:
+    """Whether callers on other machines need an API key. Imports a part of the gateway."""
+    from exo.gateway.auth import is_loopback
+
+    return settings.api and not settings.no_auth and not is_loopback(settings.host)
+
+
 def make_gateway_settings(loaded: Loaded) -> "GatewaySettings":
     """Give how the API serves. Imports the gateway."""
-    from exo.gateway.auth import AccessPolicy, is_loopback
+    from exo.gateway.auth import AccessPolicy
     from exo.gateway.settings import GatewaySettings
 
     settings = loaded.settings
     access = AccessPolicy(
         hosts=frozenset(settings.http_hosts),
         origins=frozenset(settings.http_origins),
-        keys_required=not settings.no_auth and not is_loopback(settings.host),
+        keys_required=needs_keys(settings),
     )
     return GatewaySettings(
         autoload=settings.autoload,

@@ -17,7 +17,7 @@ from exo.ops.paths import Paths, find_paths
 from exo.ops.settings import VARIABLE_PREFIX, About, Settings, describe_settings
 from exo.ops.upstream import VARIABLES, translate_variables
 
-CLIENT_VARIABLES = ("EXO_URL",)
+CLIENT_VARIABLES = ("EXO_URL", "EXO_API_KEY")
 """Read by the commands that talk to a node, not by the node."""
 BUILD_VARIABLES = ("EXO_DASHBOARD",)
 """Read while the package is built."""

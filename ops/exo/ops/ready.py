@@ -8,13 +8,22 @@ EXAMPLE = "Name three uses of a paper clip."
 
 
 def make_ready_lines(
-    url: str, models: Sequence[str], *, asked: Sequence[str] = (), placed: Sequence[str] = (), join: str = ""
+    url: str,
+    models: Sequence[str],
+    *,
+    asked: Sequence[str] = (),
+    placed: Sequence[str] = (),
+    join: str = "",
+    lacks_keys: bool = False,
 ) -> list[str]:
     """Give the lines for a node at `url` that serves `models`, of those `asked` for; without any, how to get one.
 
     `placed` were placed before this start and come back by themselves. `join` is what brings another machine in.
+    With `lacks_keys` callers elsewhere need a key, and there is none.
     """
     others = [f"On another machine: {join}"] if join else []
+    if lacks_keys and url:
+        others.append("Others on the network need an API key, and there is none yet: exo keys add NAME")
     if not url:
         return ["exo is ready, without an API on this node (--no-api)", *others]
     lines = [f"exo is ready at {url}", *others]

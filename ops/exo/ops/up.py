@@ -22,9 +22,10 @@ from exo.broker.cluster import Cluster
 from exo.broker.credentials import Credentials
 from exo.gateway.listening import AddressInUseError, bind
 from exo.ops.banner import api_url, exo_version
-from exo.ops.compose import make_cluster_settings, make_gateway_settings, make_node_settings
+from exo.ops.compose import make_cluster_settings, make_gateway_settings, make_node_settings, needs_keys
 from exo.ops.errors import FAILED, OK, CommandError
 from exo.ops.identity import NodeIdentity
+from exo.ops.join_line import make_join_line
 from exo.ops.layers import Loaded
 from exo.ops.node_cluster import NodeCluster
 from exo.ops.node_file import RunningNode, remove_node_file, write_node_file
@@ -85,8 +86,15 @@ async def run_node(
         _publish_address(loaded, identity, cluster, url=url)
         placed = [instance.model.model_id for instance in services.projection.state.instances.values()]
 
+        addresses = cluster.peers.addresses
+        join = "" if settings.local else make_join_line(settings.namespace, addresses, closed=secret.closed)
+
         def tell_ready(models: list[str]) -> None:
-            when_ready(make_ready_lines(url, models, asked=settings.models, placed=placed))
+            lacks_keys = needs_keys(settings) and not services.projection.state.api_keys
+            lines = make_ready_lines(
+                url, models, asked=settings.models, placed=placed, join=join, lacks_keys=lacks_keys
+            )
+            when_ready(lines)
 
         return await _launch_and_wait(url, settings.models, stopping=stopping, when_ready=tell_ready)
 

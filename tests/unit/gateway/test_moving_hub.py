@@ -203,20 +203,7 @@ async def test_a_request_that_no_session_knows_any_more_ends(
     assert '"code":"cluster_merged"' in (await joined).text
 
 
-class Local:
-    """A node's worker that has every request."""
-
-    def __init__(self) -> None:
-        self.cancelled: list[TaskId] = []
-
-    async def cancel_task(self, task: TaskId, *, reason: str) -> bool:
-        assert reason
-        self.cancelled.append(task)
-        return True
-
-
 async def test_a_cancellation_without_a_hub_is_local_first_and_told_later(cluster: FakeCluster, serving: Any) -> None:
-    cluster.local = local = Local()
     cluster.script = Held()
     async with serving(command_timeout=0.3) as client:
         stream, reading = await begin(client)
@@ -226,7 +213,7 @@ async def test_a_cancellation_without_a_hub_is_local_first_and_told_later(cluste
         refused = await client.post(f"/v1/cancel/{task}")
         assert refused.status_code == 503
         assert "will be cancelled" in refused.json()["error"]["message"]
-        assert local.cancelled == [task]
+        assert cluster.cancelled_here == [task]
         assert not cluster.cancelled
         await cluster.find_hub()
         await until(lambda: task in cluster.cancelled)

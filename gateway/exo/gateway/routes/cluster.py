@@ -25,10 +25,7 @@ class FeatureFlags(msgspec.Struct, frozen=True):
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """`report` is this node's own view, empty where it knows of no others.
-
-    `merges` is what all agree on: what was dropped when two clusters became one.
-    """
+    """`report` is this node's own view; `merges`, on which all agree, what was dropped when clusters became one."""
 
     report: dict[str, Any]
     merges: tuple[Merge, ...]
@@ -37,8 +34,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 @get("/v1/cluster", summary="How this node stands with the others")
 async def get_cluster(gateway: Here) -> ASGIApp:
     """Who is hub and why, which nodes are reached or not and why, what is wrong and what to do; and past merges."""
-    report: Any = gateway.cluster.report() if gateway.cluster is not None else {}
-    return json_response({"report": report, "merges": gateway.state.merges})
+    return json_response({"report": gateway.cluster.report(), "merges": gateway.state.merges})
 
 
 @get("/node_id", summary="The id of this node")

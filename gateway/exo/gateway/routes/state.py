@@ -14,7 +14,6 @@ from exo.gateway.responses import json_response
 from exo.gateway.wire.topology import AgedSample, Topology, read_topology
 from exo.streams.codec import encode
 from exo.streams.codes import Code
-from exo.streams.ids import NodeId
 from exo.streams.state import State
 from exo.streams.telemetry import is_stale
 
@@ -50,7 +49,7 @@ async def get_topology(gateway: Here) -> Topology:
     return read_topology(
         gateway.state,
         {(one.node, one.name): AgedSample(one.sample, gauges.age(one)) for one in gauges.samples()},
-        hub=gateway.cluster.hub if gateway.cluster is not None else NodeId(""),
+        hub=gateway.cluster.hub,
         now=time_ns() // 1_000_000,
     )
 

@@ -8,7 +8,22 @@ from typing import Any
 
 import typer
 
-from exo.ops.cli import cluster, doctor, events, logs, models, nats, place, service, status, talk, uninstall, up
+from exo.ops.cli import (
+    cluster,
+    doctor,
+    drain,
+    events,
+    keys,
+    logs,
+    models,
+    nats,
+    place,
+    service,
+    status,
+    talk,
+    uninstall,
+    up,
+)
 
 app = typer.Typer(
     help="Join the computers you already have into one AI cluster. `exo` alone is `exo up`.",
@@ -30,6 +45,9 @@ cluster_app = typer.Typer(
     epilog="Example: exo cluster secret",
     no_args_is_help=True,
 )
+keys_app = typer.Typer(
+    help="Make, list and revoke API keys.", epilog="Example: exo keys add laptop", no_args_is_help=True
+)
 service_app = typer.Typer(
     help="Have the system start the node and keep it running.",
     epilog="Example: exo service install",
@@ -43,6 +61,7 @@ def _add(name: str, function: Callable[..., Any], *, example: str, to: typer.Typ
 
 _add("up", up.up, example="exo up --model starter --port 8000")
 _add("down", up.down, example="exo down")
+_add("drain", drain.drain, example="exo drain studio")
 _add("place", place.place, example="exo place starter --wait")
 _add("stop", place.stop, example="exo stop starter")
 _add("ps", status.ps, example="exo ps")
@@ -71,6 +90,11 @@ _add("secret", cluster.secret, example="exo cluster secret", to=cluster_app)
 _add("join", cluster.join, example="exo cluster join - < secret.txt", to=cluster_app)
 _add("leave", cluster.leave, example="exo cluster leave", to=cluster_app)
 app.add_typer(cluster_app, name="cluster")
+
+_add("add", keys.add, example="exo keys add laptop --scope infer --scope read", to=keys_app)
+_add("list", keys.list_keys, example="exo keys list", to=keys_app)
+_add("revoke", keys.revoke, example="exo keys revoke 1f0c2a9b4d7e", to=keys_app)
+app.add_typer(keys_app, name="keys")
 
 _add("install", service.install, example="exo service install --print", to=service_app)
 _add("uninstall", service.uninstall, example="exo service uninstall", to=service_app)

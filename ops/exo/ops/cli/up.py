@@ -10,7 +10,7 @@ from exo.ops.cli.options import DataDir
 from exo.ops.errors import NoNodeError, UsageError
 from exo.ops.layers import Loaded, load_paths, load_settings, split_words
 from exo.ops.lock import is_held
-from exo.ops.stopping import stop_node
+from exo.ops.stopping import empty_node, stop_node
 from exo.ops.terminal import say
 
 
@@ -93,10 +93,19 @@ def _say_lines(lines: list[str]) -> None:
 
 def down(
     data_dir: DataDir = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for it to end.")] = 30,
+    grace: Annotated[
+        float | None,
+        typer.Option(help="Seconds that its requests get to end; without it, the setting shutdown_grace."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the process to end, after that.")] = 30,
 ) -> None:
-    """Stop the node on this machine: requests end, then the runners, then the message broker."""
+    """Stop the node on this machine: it gets nothing new, its requests end, then the runners, then the broker.
+
+    A first Ctrl-C ends the wait for requests, a second one the node at once.
+    """
     paths = load_paths(data_dir)
     if not is_held(paths.lock_file):
         raise NoNodeError(f"no node runs on {paths.data}", remedy="nothing to stop")
+    flags = {"data_dir": data_dir} if data_dir is not None else {}
+    empty_node(paths, grace=load_settings(flags).settings.shutdown_grace if grace is None else grace)
     say(f"process {stop_node(paths, timeout=timeout)} has stopped")

@@ -150,6 +150,18 @@ class Worker:
         """Whether a runner of this node has a model's files open."""
         return any(one.instance.model.model_id == model for one in self._supervisors.values())
 
+    async def cancel_task(self, task: TaskId, *, reason: str) -> bool:
+        """Drop a request of a runner here without asking the master: for a gateway of this node that has no hub.
+
+        Gives whether it was here. The log ends it for everybody once there is one again.
+        """
+        for one in self._supervisors.values():
+            if task in one.view().tasks:
+                one.begin_cancel(task)
+                await one.cancel(task, code=Code.CANCELLED, message=reason)
+                return True
+        return False
+
     async def count_tokens(self, asked: CountTokensOf) -> CountReply:
         """Let the instance's runner render and count."""
         for one in self._supervisors.values():
