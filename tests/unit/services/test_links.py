@@ -14,7 +14,7 @@ from exo.broker.errors import BusUnavailableError
 from exo.broker.memory import MemoryBus
 from exo.services.clock import FakeClock
 from exo.services.journal import Journal
-from exo.services.links.compare import is_news, make_links
+from exo.services.links.compare import find_news, make_links
 from exo.services.links.interfaces import Interface, bare, classify_linux, find_interface, read_interfaces
 from exo.services.links.schedule import BANDWIDTH_INTERVAL, LATENCY_INTERVAL, Schedule, Turn
 from exo.services.links.service import SETTLE, TICK, Links
@@ -106,18 +106,25 @@ def test_the_zone_of_an_address_does_not_matter() -> None:
     ],
 )
 def test_only_significant_changes_are_news(changes: dict[str, Any], news: bool) -> None:
-    assert is_news([LINK], [replace(LINK, **changes)]) is news
+    assert bool(find_news([LINK], [replace(LINK, **changes)])) is news
 
 
 def test_small_latencies_may_double() -> None:
-    assert not is_news([replace(LINK, latency=0.0001)], [replace(LINK, latency=0.0005)])
+    assert not find_news([replace(LINK, latency=0.0001)], [replace(LINK, latency=0.0005)])
+
+
+def test_numbers_of_what_stays_on_one_machine_are_no_news() -> None:
+    here = replace(LINK, kind="loopback")
+    assert not find_news([here], [replace(here, latency=1, bandwidth=1)])
+    assert find_news([replace(here, bandwidth=0)], [here]).changed == {PEER}
 
 
 def test_a_pair_that_comes_or_goes_and_a_first_bandwidth_are_news() -> None:
-    assert is_news([], [LINK])
-    assert is_news([LINK], [])
-    assert is_news([replace(LINK, bandwidth=0)], [LINK])
-    assert not is_news([], [])
+    assert find_news([], [LINK]).changed == {PEER}
+    assert find_news([LINK], []).changed == {PEER}
+    assert find_news([replace(LINK, bandwidth=0)], [LINK]).changed == {PEER}
+    assert find_news([LINK], [replace(LINK, latency=1)]).moved == {PEER}
+    assert not find_news([], [])
 
 
 def probe(latency: float = 0.001, bandwidth: float = 1e8, local: str = "10.0.0.1", remote: str = "10.0.0.2") -> Any:
@@ -283,12 +290,28 @@ async def test_the_newest_numbers_are_a_gauge() -> None:
         assert len(await bench.facts()) == 1
 
 
-async def test_a_significant_change_is_told() -> None:
+async def test_a_busy_moment_is_not_told() -> None:
     bench = Bench()
     async with bench.running():
         await bench.facts()
         bench.prober.answers[PEER] = [probe(latency=0.02, bandwidth=0)]
         await bench.pass_time(LATENCY_INTERVAL)
+        asked = len(bench.prober.asked)
+        bench.prober.answers[PEER] = [probe()]
+        await bench.pass_time(TICK)
+        assert bench.prober.asked[asked:] == [Turn(PEER, bandwidth=True)]
+        await bench.pass_time(3 * LATENCY_INTERVAL)
+        assert len(await bench.facts()) == 1
+
+
+async def test_a_significant_change_is_told_when_it_lasts() -> None:
+    bench = Bench()
+    async with bench.running():
+        await bench.facts()
+        bench.prober.answers[PEER] = [probe(latency=0.02, bandwidth=0)]
+        await bench.pass_time(LATENCY_INTERVAL)
+        assert len(await bench.facts()) == 1
+        await bench.pass_time(TICK)
         facts = await bench.facts()
         assert len(facts) == 2
         assert facts[-1].links[0].latency == 0.02

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from exo.services.links.interfaces import Interface, find_interface
 from exo.services.links.prober import Probed
 from exo.streams.ids import NodeId
@@ -21,17 +23,39 @@ def pair_of(link: Link) -> Pair:
     return link.peer, link.local_address, link.remote_address
 
 
-def is_news(before: Sequence[Link], after: Sequence[Link]) -> bool:
-    """Whether a pair has come or gone, or one is twice as slow or quick, or a third wider or narrower."""
+class News(msgspec.Struct, frozen=True):
+    """Peers whose links came, went or are of another kind, and peers of which only numbers have moved."""
+
+    changed: frozenset[NodeId]
+    moved: frozenset[NodeId]
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.moved)
+
+
+def find_news(before: Sequence[Link], after: Sequence[Link]) -> News:
+    """Compare what is written with what is measured."""
     known = {pair_of(link): link for link in before}
-    return known.keys() != {pair_of(link) for link in after} or any(
-        _differs(known[pair_of(link)], link) for link in after
-    )
+    found = {pair_of(link): link for link in after}
+    changed = {peer for peer, _, _ in known.keys() ^ found.keys()}
+    common = [(known[pair], found[pair]) for pair in known.keys() & found.keys()]
+    changed |= {new.peer for old, new in common if _is_another(old, new)}
+    moved = {new.peer for old, new in common if _has_moved(old, new)}
+    return News(frozenset(changed), frozenset(moved - changed))
 
 
-def _differs(before: Link, after: Link) -> bool:
-    if (before.interface, before.kind) != (after.interface, after.kind):
-        return True
+def _is_another(before: Link, after: Link) -> bool:
+    first_bandwidth = before.bandwidth == 0 != after.bandwidth
+    return first_bandwidth or (before.interface, before.kind) != (after.interface, after.kind)
+
+
+def _has_moved(before: Link, after: Link) -> bool:
+    """Whether it is twice as slow or quick, or a third wider or narrower.
+
+    What stays on one machine has no such numbers: they only tell how busy it is.
+    """
+    if after.kind == "loopback":
+        return False
     low, high = sorted((before.latency, after.latency))
     if high > LATENCY_FACTOR * low and high - low > LATENCY_STEP:
         return True

@@ -14,7 +14,7 @@ from exo.broker.bus import Bus
 from exo.broker.errors import BrokerError
 from exo.services.clock import Clock
 from exo.services.journal import Journal
-from exo.services.links.compare import is_news, make_links
+from exo.services.links.compare import find_news, make_links
 from exo.services.links.interfaces import Interface, read_interfaces
 from exo.services.links.prober import LinkProber
 from exo.services.links.schedule import LATENCY_INTERVAL, Schedule, Turn
@@ -69,6 +69,8 @@ class Links:
         self._interfaces: Mapping[str, Interface] = {}
         self._links: dict[NodeId, tuple[Link, ...]] = {}
         self._told: tuple[tuple[Link, ...], float] | None = None
+        self._doubted: frozenset[NodeId] = frozenset()
+        """Peers whose numbers moved once: measured again before it is told, for it may have been a busy moment."""
 
     async def run(self) -> None:
         """Measure until cancelled."""
@@ -118,13 +120,28 @@ class Links:
             interval=LATENCY_INTERVAL,
             clock=self._clock,
         )
-        state = self._projection.state
-        # What does not answer now keeps its last numbers: whether it is there is the business of `nodes`.
-        peers = [node for node in state.nodes if node != self._node]
-        links = tuple(link for peer in sorted(peers) for link in self._links.get(peer) or self._written(peer))
-        if is_news(state.links.get(self._node, ()), links) and not self._is_on_its_way(links):
+        self._record_news()
+
+    def _record_news(self) -> None:
+        written = self._projection.state.links.get(self._node, ())
+        news = find_news(written, self._collect())
+        doubted = news.moved - self._doubted
+        self._doubted = doubted
+        for peer in doubted:
+            self._schedule.change(peer, now=self._clock.monotonic() + SETTLE)
+        links = self._collect(without=doubted)
+        if find_news(written, links) and not self._is_on_its_way(links):
             self._journal.record(LinksMeasured(node=self._node, links=links))
             self._told = links, self._clock.monotonic()
+
+    def _collect(self, *, without: frozenset[NodeId] = frozenset()) -> tuple[Link, ...]:
+        """Give all links. Those of peers that do not answer now, or in `without`, are as they are written.
+
+        Whether a peer is there is the business of `nodes`.
+        """
+        peers = sorted(node for node in self._projection.state.nodes if node != self._node)
+        newest = {peer: links for peer, links in self._links.items() if peer not in without}
+        return tuple(link for peer in peers for link in newest.get(peer) or self._written(peer))
 
     def _written(self, peer: NodeId) -> tuple[Link, ...]:
         links = self._projection.state.links.get(self._node, ())
@@ -133,7 +150,7 @@ class Links:
     def _is_on_its_way(self, links: tuple[Link, ...]) -> bool:
         if self._told is None or self._clock.monotonic() - self._told[1] > _ON_ITS_WAY:
             return False
-        return not is_news(self._told[0], links)
+        return not find_news(self._told[0], links)
 
     def _is_busy(self, state: State) -> bool:
         return any(task.node == self._node for task in state.tasks.values())
