@@ -245,6 +245,19 @@ class Cluster:
             await self.bus.append(subjects.request(task), answer.body)
         return answer
 
+    async def resume(self, answer: "Answer", instance: InstanceId, *, admitted: bool = True) -> Receipt:
+        """Submit a request again that State has lost, as a gateway does."""
+        return await self.command(
+            c.SubmitTask,
+            task=answer.task,
+            model=answer.model,
+            size=1,
+            gateway=self.settings.node,
+            gateway_boot=self.settings.boot,
+            resume_on=instance,
+            admitted=admitted,
+        )
+
     @staticmethod
     def _now() -> int:
         return time.time_ns() // 1_000_000

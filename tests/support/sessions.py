@@ -9,7 +9,6 @@ from exo.broker.memory import MemoryBus
 from exo.broker.memory_server import MemoryServer
 from exo.services.clock import SystemClock
 from exo.services.standby import begin_session
-from exo.streams import commands as c
 from exo.streams import subjects
 from exo.streams.apply import apply
 from exo.streams.codec import decode_event
@@ -78,16 +77,7 @@ class Pair:
             return None
         if not admitted:
             await self.hub.bus.append(subjects.request(answer.task), answer.body)
-        return await self.hub.command(
-            c.SubmitTask,
-            task=answer.task,
-            model=answer.model,
-            size=1,
-            gateway=HUB,
-            gateway_boot=BootId(f"boot-{HUB}"),
-            resume_on=instance,
-            admitted=admitted,
-        )
+        return await self.hub.resume(answer, instance, admitted=admitted)
 
     async def agree(self) -> State:
         """Wait until both nodes have folded the whole log, and compare with a replay of it."""

@@ -87,6 +87,8 @@ class Membership:
         """Say that the node is gone, after everything else was said."""
         self._left = True
         self._journal.record(NodeLeft(node=self._node))
+        if not self._bus.connected:
+            return
         try:
             await self._bus.delete(NODES.name, self._node)
         except BrokerError:

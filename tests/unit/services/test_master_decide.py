@@ -12,9 +12,11 @@ from exo.services.placement.place import Memory
 from exo.streams import commands as c
 from exo.streams import events as e
 from exo.streams.codes import Code
-from exo.streams.ids import BootId, CommandId, InstanceId, ModelId, NodeId, TaskId
-from exo.streams.instances import Failed, Loading
+from exo.streams.ids import BootId, CommandId, InstanceId, ModelId, NodeId, RunnerId, TaskId
+from exo.streams.instances import Failed, Loading, Ready, RunnerStatus
+from exo.streams.nodes import RunnerReport
 from exo.streams.state import State
+from exo.streams.tasks import TaskRecord
 from support.services import (
     BOOT,
     GB,
@@ -248,3 +250,63 @@ def test_a_gateway_on_another_node_is_recorded() -> None:
     decision = decide(command, Circumstances(ready_state(), {}, CATALOG, NOW))
     assert isinstance(decision, e.TaskAssigned)
     assert (decision.task.gateway, decision.task.gateway_boot) == ("node-b", "boot-b")
+
+
+def resume(state: State, **fields: Any) -> e.Decision:
+    return submit(state, resume_on=make_instance().id, **fields)
+
+
+def assigned(decision: e.Decision) -> TaskRecord:
+    assert isinstance(decision, e.TaskAssigned), decision
+    return decision.task
+
+
+def test_a_request_goes_back_to_the_instance_that_had_it() -> None:
+    task = assigned(resume(ready_state(), admitted=True, attempt=3))
+    assert (task.instance, task.attempt, task.resumed) == (make_instance().id, 3, True)
+    assert not assigned(resume(ready_state())).resumed
+
+
+def test_a_request_whose_log_was_not_lost_after_all_is_left_as_it_is() -> None:
+    state = ready_state(tasks=(make_task("task-9"),))
+    assert resume(state) == e.CommandAnswered(command=COMMAND, instance=make_instance().id)
+
+
+def test_an_admitted_request_is_given_to_no_other_instance() -> None:
+    gone = fold(ready_state(), e.InstanceRemoved(instance=make_instance().id, code="x", reason="x"))
+    other = fold(gone, e.InstancePlaced(instance=make_instance("instance-2")))
+    assert code_of(resume(other, admitted=True)) == Code.CLUSTER_MERGED
+    assert code_of(resume(fold(ready_state(), e.NodeLeft(node=NODE)), admitted=True)) == Code.CLUSTER_MERGED
+
+
+def test_a_request_that_nobody_saw_anything_of_begins_anew_as_a_further_attempt() -> None:
+    state = fold(ready_state(), e.InstancePlaced(instance=make_instance("instance-2")))
+    state = fold(state, e.RunnerStatusChanged(node=NODE, runner=RunnerId("instance-2-0"), status=Ready()))
+    state = fold(state, e.InstanceRemoved(instance=make_instance().id, code="x", reason="x"))
+    task = assigned(resume(state, attempt=2))
+    assert (task.instance, task.attempt, task.resumed) == ("instance-2", 3, False)
+
+
+def with_stray(status: RunnerStatus) -> State:
+    """A node on which the runner of an instance lives that State does not know."""
+    state = joined_state(held=(make_card(),))
+    report = RunnerReport(runner=RUNNER, status=status)
+    return fold(state, e.NodeReported(node=NODE, runners=(report,), models=state.nodes[NODE].models, tasks=()))
+
+
+def test_living_runners_are_adopted_without_counting_their_memory_again() -> None:
+    tight = {NODE: make_memory(0.1)}
+    placed = ask(c.CreateInstance, with_stray(Ready()), instance=make_instance(), memory=tight)
+    assert isinstance(placed, e.InstancePlaced)
+    state = fold(with_stray(Ready()), placed)
+    assert state.runners[RUNNER].status == Ready()
+    assert state.nodes[NODE].strays == ()
+
+
+def test_runners_that_do_not_live_need_room() -> None:
+    tight = {NODE: make_memory(0.1)}
+    dead = Failed(code="x", message="x")
+    for state in (with_stray(dead), joined_state(held=(make_card(),))):
+        assert code_of(ask(c.CreateInstance, state, instance=make_instance(), memory=tight)) == (
+            Code.INSUFFICIENT_MEMORY
+        )

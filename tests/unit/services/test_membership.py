@@ -11,16 +11,19 @@ from exo.services.clock import FakeClock, SystemClock
 from exo.services.journal import Journal
 from exo.services.membership import Membership
 from exo.services.projection import Projection
+from exo.services.standby import begin_session
 from exo.streams import events as e
-from exo.streams.codec import encode
+from exo.streams.codec import decode_event, encode
 from exo.streams.downloads import ModelReport
-from exo.streams.ids import RunnerId, SessionId
+from exo.streams.ids import RunnerId, SessionId, TaskId
 from exo.streams.instances import Ready
-from exo.streams.layout import NODES, PRESENCE_TTL
+from exo.streams.layout import EVENTS, NODES, PRESENCE_TTL
 from exo.streams.nodes import RunnerReport
+from exo.streams.state import State
+from support.links import MovableBus
 from support.services import BOOT, NODE, NOW, eventually, make_card, make_facts
 
-REPORT = RunnerReport(runner=RunnerId("r"), status=Ready())
+REPORT = RunnerReport(runner=RunnerId("r"), status=Ready(), tasks=(TaskId("t"),))
 HELD = ModelReport(card=make_card(), status="complete")
 
 
@@ -28,7 +31,7 @@ class Node:
     """A membership with all that it needs."""
 
     def __init__(self) -> None:
-        self.bus, self.clock = MemoryBus(), FakeClock()
+        self.bus, self.clock = MovableBus(), FakeClock()
         self.projection = Projection(self.bus)
         self.journal = Journal(self.bus, clock=SystemClock(), node=NODE, boot=BOOT)
         self.events: list[e.Event] = []
@@ -132,6 +135,35 @@ async def test_a_node_that_was_given_up_joins_again() -> None:
         await node.folded()
         assert names(node.events)[-3:] == ["NodeTimedOut", "NodeJoined", "NodeReported"]
         assert node.projection.state.nodes[NODE].online
+
+
+async def test_a_session_that_does_not_know_the_node_is_joined_anew_after_what_is_queued() -> None:
+    async with joined() as node:
+        await node.decide(epoch(1))
+        await node.folded()
+        node.bus.disconnect()
+        node.journal.record(e.ModelsReported(node=NODE, models=()))
+        other = MemoryBus()
+        standby = State(session=SessionId("other"))
+        await begin_session(other, standby, session=SessionId("next"), node=NODE, boot=BOOT, clock=SystemClock())
+        node.bus.move(other.server)
+        await node.projection.wait(lambda state: state.session == "next" and NODE in state.nodes, timeout=5)
+        await node.folded()
+        messages = await other.read(EVENTS.name, "exo.events.>")
+        kinds = [decode_event(message.payload, sequence=message.sequence).envelope for message in messages]
+        assert names([kind.event for kind in kinds if kind]) == [
+            "EpochStarted",
+            "ModelsReported",
+            "NodeJoined",
+            "NodeReported",
+        ]
+        assert node.projection.state.nodes[NODE].strays == (REPORT,)
+
+
+async def test_a_report_says_what_the_runners_work_on() -> None:
+    async with joined() as node:
+        reports = [event for event in node.events if isinstance(event, e.NodeReported)]
+        assert [report.tasks for report in reports] == [REPORT.tasks]
 
 
 async def test_leaving_is_the_last_word() -> None:

@@ -94,7 +94,7 @@ class Candidacy:
                 await election.stand()
         finally:
             # A hub that is gone keeps no lease, and asking it would hold up the next reign.
-            if bus.connected:
+            if bus.connected and not self._moved.is_set():
                 await election.resign()
 
     async def _wait_for_vacancy(self) -> None:

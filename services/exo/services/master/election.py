@@ -60,17 +60,17 @@ class Election:
 
     async def run(self) -> None:
         """Stand for election for ever. Cancelled, it renews no more; `resign` then spares others the wait."""
-        try:
-            while True:
-                await self.stand()
-                await asyncio.sleep(self._renewal)
-        finally:
-            await self._lease.lapse()
+        while True:
+            await self.stand()
+            await asyncio.sleep(self._renewal)
 
     async def stand(self) -> None:
         """Stand once: rule for as long as the lease is held, if nobody else holds it."""
-        if await self._lease.acquire():
-            await self._rule_while_held()
+        try:
+            if await self._lease.acquire():
+                await self._rule_while_held()
+        finally:
+            await self._lease.lapse()
 
     async def resign(self) -> None:
         """Give the lease up, so that another node need not wait for its end; only if it is still ours."""

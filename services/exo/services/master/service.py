@@ -73,7 +73,10 @@ class Master:
         self._sweep_is_due = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until cancelled; `DeposedError` when another master has taken over."""
+        """Work until cancelled.
+
+        `DeposedError` when another master has taken over, `BusUnavailableError` when the connection is closed.
+        """
         stop_listening = self._projection.on_event(self._notice)
         try:
             async with asyncio.TaskGroup() as group:
@@ -86,6 +89,9 @@ class Master:
             deposed = errors.subgroup(DeposedError)
             if deposed is not None:
                 raise DeposedError(str(deposed.exceptions[0])) from errors
+            _, others = errors.split(BusUnavailableError)
+            if others is None:
+                raise BusUnavailableError(f"the hub of this reign is gone: {errors.exceptions[0]}") from errors
             raise
         finally:
             stop_listening()
