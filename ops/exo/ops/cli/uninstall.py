@@ -37,7 +37,8 @@ def uninstall(
     if not yes:
         _ask()
     _stop(loaded, services)
-    _remove(leftovers)
+    # A node writes its last files when it stops.
+    _remove(_find_leftovers(loaded, delete_models=delete_models))
 
 
 def _load(data_dir: Path | None) -> Loaded:
