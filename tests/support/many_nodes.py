@@ -188,15 +188,18 @@ class Members:
             return list(pool.map(question, asked))
 
     def find_hub(self, of: Sequence[Member] | None = None) -> Member | None:
-        """Give the node that all of them follow, in one session, as hub and as master; None while they do not."""
+        """Give the node that all of them follow as hub, in one session and under one master; None while they do not.
+
+        The master is another node than the hub after the hub's node hung, for as long as that one does well.
+        """
         asked = self.running if of is None else of
         views = self.ask(lambda node: (node.report(), node.agreed()), of=asked)
-        said = {(report["hub"], state["master"], report["session"], state["session"]) for report, state in views}
+        said = {(report["hub"], report["session"], state["session"], state["master"]) for report, state in views}
         if len(said) != 1:
             return None
-        hub, master, session, folded = said.pop()
-        agreed = hub == master and session == folded
-        return next((node for node in asked if node.id == hub), None) if agreed else None
+        hub, session, folded, master = said.pop()
+        by_id = {node.id: node for node in asked}
+        return by_id.get(hub) if session == folded and master in by_id else None
 
     def wait_hub(self, of: Sequence[Member] | None = None, *, seconds: float = 30) -> Member:
         """Wait for one hub, the same for all."""
