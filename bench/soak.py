@@ -197,7 +197,7 @@ def _compare(first: Look, last: Look, *, disagreeing: int, note: str) -> list[Re
         result("followers that came to another State", disagreeing, note=note),
         result("resident growth of a follower over 80,000", grown, unit="MB", most=8, note=resident),
         result("descriptors more in a follower", opened),
-        result("resident growth of nats-server", server, unit="MB", most=48, note=held),
+        result("resident growth of nats-server", server, unit="MB", most=64, note=held),
         result("descriptors more in nats-server", last.server_descriptors - first.server_descriptors),
         result("consumers more", last.consumers - first.consumers, note=f"{last.consumers} in all"),
         result("events in the log at the end", last.log_messages, most=EVERY + KEPT + 2000, note=size),
