@@ -4,6 +4,7 @@
  */
 import type { ChatRequest, ClusterState, ModelList, Placing, Telemetry, Topology } from "./types";
 import type { StatePart } from "../lib/parts";
+import { askForKey, keyHeaders, storedKey } from "./key";
 
 /** The server's refusal, in its own words. */
 export class ApiError extends Error {
@@ -63,13 +64,16 @@ async function readRefusal(response: Response): Promise<ApiError> {
 
 async function request(path: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
+  const used = storedKey();
+  const headers = { ...(init.headers as Record<string, string> | undefined), ...keyHeaders() };
   try {
-    response = await fetch(new URL(path, document.baseURI), { cache: "no-store", ...init });
+    response = await fetch(new URL(path, document.baseURI), { cache: "no-store", ...init, headers });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Unreachable("The exo node does not answer", { cause: error });
   }
   noteClock(response);
+  if (response.status === 401 && askForKey(used)) return request(path, init);
   if (!response.ok) throw await readRefusal(response);
   return response;
 }
@@ -104,6 +108,19 @@ export function getTelemetry(): Promise<Telemetry> {
 /** Nodes, what connects them, and what is wrong with either. */
 export function getTopology(): Promise<Topology> {
   return getJson("state/topology");
+}
+
+/** The event log behind `after` as a stream of server-sent events. */
+export async function openEvents(
+  after: string,
+  signal: AbortSignal,
+): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
+  const response = await request(`events?after=${after}`, {
+    headers: { accept: "text/event-stream" },
+    signal,
+  });
+  if (!response.body) throw new Unreachable("The event log has no body");
+  return response.body;
 }
 
 /** Ids of all models that the API knows, running or not, sorted. */

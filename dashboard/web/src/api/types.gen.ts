@@ -802,9 +802,7 @@ export interface components {
         };
         /**
          * ClusterView
-         * @description `report` is this node's own view, empty where it knows of no others.
-         *
-         *     `merges` is what all agree on: what was dropped when two clusters became one.
+         * @description `report` is this node's own view; `merges`, on which all agree, what was dropped when clusters became one.
          */
         ClusterView: {
             merges: components["schemas"]["Merge"][];
