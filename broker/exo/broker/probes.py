@@ -2,7 +2,7 @@
 
 Run by `peers.py` on a freshly greeted stream. It is bounded in bytes and in time, and goes in slices,
 so the Hellos of the other connections pass between them. Python and TLS add to what is measured: a
-link beyond some 5 Gbit/s shows as less than it is.
+link beyond about 1 Gbit/s shows as less than it is.
 """
 
 import asyncio
