@@ -1,7 +1,7 @@
 """One bus that goes from one server to another: nothing of the old one is heard after, everything is made anew.
 
-Seen to fail with its mechanism switched off: without `WireClient.mute` and the emptied mailbox the follower
-gives messages of the first server after the move.
+Seen to fail with its mechanism switched off: with `Tail.lost` always False the follower gives messages of the
+first server after the move.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """The hub moves: several clusters in one process, real servers, real cluster ports.
 
-Seen to fail with its mechanism switched off: without the merge rule the two clusters stay apart; without
-`Connection.move` the follower of a crashed hub never comes back.
+Each was seen to fail with its mechanism switched off; docs/fault-tests.md says how.
 """
 
 import asyncio
