@@ -4,6 +4,11 @@ Used by the projection whenever its connection has come back: the hub may be ano
 a log that begins elsewhere.
 """
 
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
 import structlog
 
 from exo.broker.bus import Bus, StoredMessage, StreamInfo
@@ -19,7 +24,8 @@ from exo.streams.state import State
 
 log = structlog.get_logger(__name__)
 
-_BATCH = 512
+_BATCH = 1024
+_AHEAD = 4
 
 
 def read_epoch(message: StoredMessage | None) -> EpochStarted | None:
@@ -60,15 +66,31 @@ async def _is_there(bus: Bus, folded: StoredMessage | None, *, info: StreamInfo)
 async def rebuild(bus: Bus, *, info: StreamInfo) -> State:
     """Give State at the log's end as `info` tells it; `NotFoundError` when the log is cut meanwhile."""
     state = await _find_start(bus, info)
-    while state.applied < info.last_sequence:
-        batch = await bus.read(EVENTS.name, subjects.EVENTS, start=state.applied + 1, limit=_BATCH)
-        for message in batch:
-            if message.sequence != state.applied + 1:
-                raise NotFoundError(f"the log goes on at {message.sequence} instead of {state.applied + 1}")
-            state = apply(state, decode_event(message.payload, sequence=message.sequence))
-        if not batch:
-            raise NotFoundError(f"the log ends at {state.applied}, not at {info.last_sequence}")
+    async with aclosing(_read_on(bus, start=state.applied + 1, upto=info.last_sequence)) as batches:
+        async for batch in batches:
+            for message in batch:
+                if message.sequence != state.applied + 1:
+                    raise NotFoundError(f"the log goes on at {message.sequence} instead of {state.applied + 1}")
+                state = apply(state, decode_event(message.payload, sequence=message.sequence))
+    if state.applied < info.last_sequence:
+        raise NotFoundError(f"the log ends at {state.applied}, not at {info.last_sequence}")
     return state
+
+
+async def _read_on(bus: Bus, *, start: int, upto: int) -> AsyncGenerator[list[StoredMessage]]:
+    """Give the log in pieces up to a sequence; the next ones come while one is folded."""
+    coming: deque[asyncio.Task[list[StoredMessage]]] = deque()
+    try:
+        while coming or start <= upto:
+            while start <= upto and len(coming) < _AHEAD:
+                size = min(_BATCH, upto - start + 1)
+                coming.append(asyncio.create_task(bus.read(EVENTS.name, subjects.EVENTS, start=start, limit=size)))
+                start += size
+            yield await coming.popleft()
+    finally:
+        for task in coming:
+            task.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
 
 
 async def _find_start(bus: Bus, info: StreamInfo) -> State:
