@@ -119,3 +119,10 @@ def test_a_removed_instance_keeps_its_reason() -> None:
 def test_an_instance_is_found_by_any_of_its_names(name: str) -> None:
     assert [instance.id for instance in name_instances(make_view(), name)] == ["i1"]
     assert list(name_instances(make_view(), "mall")) == []
+
+
+@pytest.mark.parametrize(("age", "shown"), [(6, "5.0 GB of 25.0 GB"), (75, "5.0 GB of 25.0 GB (1m15s ago)")])
+def test_memory_that_is_not_measured_any_more_is_shown_with_its_age(age: float, shown: str) -> None:
+    memory = {"type": "memory", "total": 25_000_000_000, "available": 5_000_000_000}
+    view = make_view(telemetry={"n1": {"memory": {"gauge": memory, "interval": 2, "age": age}}})
+    assert shown in list_nodes(view, now=NOW)[0]
