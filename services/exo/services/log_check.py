@@ -63,18 +63,21 @@ async def _is_there(bus: Bus, folded: StoredMessage | None, *, info: StreamInfo)
     return bool(found) and (found[0].sequence, found[0].payload) == (folded.sequence, folded.payload)
 
 
-async def rebuild(bus: Bus, *, info: StreamInfo) -> State:
-    """Give State at the log's end as `info` tells it; `NotFoundError` when the log is cut meanwhile."""
-    state = await _find_start(bus, info)
+async def rebuild(bus: Bus, *, info: StreamInfo) -> tuple[State, StoredMessage | None]:
+    """Give State at the log's end as `info` tells it, and the last message that was folded, if any.
+
+    `NotFoundError` when the log is cut meanwhile.
+    """
+    state, last = await _find_start(bus, info), None
     async with aclosing(_read_on(bus, start=state.applied + 1, upto=info.last_sequence)) as batches:
         async for batch in batches:
             for message in batch:
                 if message.sequence != state.applied + 1:
                     raise NotFoundError(f"the log goes on at {message.sequence} instead of {state.applied + 1}")
-                state = apply(state, decode_event(message.payload, sequence=message.sequence))
+                state, last = apply(state, decode_event(message.payload, sequence=message.sequence)), message
     if state.applied < info.last_sequence:
         raise NotFoundError(f"the log ends at {state.applied}, not at {info.last_sequence}")
-    return state
+    return state, last
 
 
 async def _read_on(bus: Bus, *, start: int, upto: int) -> AsyncGenerator[list[StoredMessage]]:

@@ -167,21 +167,21 @@ class Projection:
     async def _begin(self) -> None:
         info = await self._bus.stream_info(EVENTS.name)
         continued = self._is_loaded and await is_continued(self._bus, self._state, info=info, folded=self._folded)
-        state = self._state if continued else await rebuild(self._bus, info=info)
+        state, folded = (self._state, self._folded) if continued else await rebuild(self._bus, info=info)
         if self._moved.is_set():
             # What was read may be of two logs.
             return
         self._target = info.last_sequence
         if not continued:
-            self._replace(state)
+            self._replace(state, folded)
         if not (continued and self._caught_up.is_set()):
             self._notice()
 
-    def _replace(self, state: State) -> None:
+    def _replace(self, state: State, folded: StoredMessage | None) -> None:
         old, self._state = self._state, state
         if self._is_loaded:
             log.warning("State was loaded anew", session=state.session, applied=state.applied, before=old.applied)
-        self._is_loaded, self._folded = True, None
+        self._is_loaded, self._folded = True, folded
         self._note_session(old)
         for command in tuple(self._answers):
             self._tell_answer(command)

@@ -18,7 +18,7 @@ from exo.streams import events as e
 from exo.streams.codec import encode, hash_state
 from exo.streams.codes import Code
 from exo.streams.envelope import headers_of_fact
-from exo.streams.ids import CommandId, NodeId, SessionId
+from exo.streams.ids import CommandId, NodeId, SessionId, TaskId
 from exo.streams.layout import EVENTS, SNAPSHOT
 from exo.streams.state import State
 from exo.streams.views import is_descendant
@@ -213,6 +213,10 @@ def begun(session: str, number: int, *, state: State) -> e.EpochStarted:
     )
 
 
+def cancelled(task: str) -> e.TaskCancelled:
+    return e.TaskCancelled(task=TaskId(task), reason=task)
+
+
 def rejected(command: str) -> e.CommandRejected:
     return e.CommandRejected(command=CommandId(command), code="x", reason=command)
 
@@ -280,12 +284,12 @@ async def test_a_state_of_another_cluster_is_no_descendant() -> None:
 
 async def test_an_end_of_the_log_that_was_written_anew_is_noticed() -> None:
     bus = MovableBus()
-    await write(bus, begun("first", 1, state=State()), rejected("c-1"), rejected("c-2"))
+    await write(bus, begun("first", 1, state=State()), cancelled("c-1"), cancelled("c-2"))
     async with following(bus) as projection:
         bus.disconnect()
         # A crash of the machine: the server comes back with less, and others write on.
         crashed = MemoryBus()
-        await write(crashed, begun("first", 1, state=State()), rejected("c-1"), rejected("other"), rejected("c-3"))
+        await write(crashed, begun("first", 1, state=State()), cancelled("c-1"), cancelled("other"), cancelled("c-3"))
         told = list[tuple[State, State]]()
         projection.on_session(lambda old, new: told.append((old, new)))
         bus.move(crashed.server)
@@ -297,12 +301,22 @@ async def test_an_end_of_the_log_that_was_written_anew_is_noticed() -> None:
 
 async def test_a_log_that_became_shorter_is_folded_anew() -> None:
     bus = MovableBus()
-    await write(bus, begun("first", 1, state=State()), rejected("c-1"))
+    await write(bus, begun("first", 1, state=State()), cancelled("c-1"))
     async with following(bus) as projection:
         crashed = MemoryBus()
         await write(crashed, begun("first", 1, state=State()))
         bus.move(crashed.server)
         await projection.wait(lambda state: state.applied == 1, timeout=5)
+
+
+async def test_another_state_at_the_same_place_is_not_continued() -> None:
+    bus = MovableBus()
+    await write(bus, begun("first", 1, state=State()), cancelled("ours"))
+    async with following(bus) as projection:
+        theirs = State(session=SessionId("first"), epoch=1, applied=2)
+        await move(bus, theirs)
+        state = await projection.wait(lambda state: state.session == "next", timeout=5)
+        assert len(state.ended_tasks) == 0
 
 
 async def test_the_state_of_an_earlier_run_is_where_following_begins() -> None:
