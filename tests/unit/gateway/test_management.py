@@ -12,12 +12,12 @@ from exo.streams.codec import decode_as, encode
 from exo.streams.codes import Code
 from exo.streams.commands import CreateInstance, PlaceInstance
 from exo.streams.control import IMPORT_MODEL, REMOVE_MODEL, ImportModel, ModelReply, RemoveModel
-from exo.streams.events import InstanceRemoved, ModelCardAdded
+from exo.streams.events import InstanceRemoved, ModelCardAdded, NodeTimedOut
 from exo.streams.ids import InstanceId, ModelId
 from exo.streams.layout import EVENTS
 from exo.streams.telemetry import ImportGauge, Sample
 from support.fake_cluster import NODE, OTHER, FakeCluster, card_of, instance_of
-from support.gateway import BODY, Client
+from support.gateway import BODY, Client, until
 
 PIPELINE = {"sharding": "Pipeline", "instance_meta": "MlxRing"}
 
@@ -334,3 +334,14 @@ async def test_followers_end_when_the_server_stops(cluster: FakeCluster) -> None
         assert monotonic() - started < GRACE
         assert ": keep-alive" in (await response.aread()).decode()
     assert cluster.bus.server.subscriptions == 0
+
+
+async def test_the_report_of_the_cluster_and_the_nodes_that_are_gone(cluster: FakeCluster, client: Client) -> None:
+    report = (await client.get("/v1/cluster")).json()
+    assert report["report"]["why"] == "it was the first one here"
+    assert report["merges"] == []
+    await cluster.record(NodeTimedOut(node=NODE))
+    await until(lambda: not cluster.states.state.nodes[NODE].online)
+    node = (await client.get(f"/state/nodes/{NODE}")).json()
+    assert (node["online"], node["cause"]) == (False, "timed_out")
+    assert node["since"] > 1_700_000_000_000
