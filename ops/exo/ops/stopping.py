@@ -56,7 +56,7 @@ def stop_node(paths: Paths, *, timeout: float) -> int:
     if holder is None:
         raise CommandError(f"{paths.lock_file} does not say which process holds it", remedy="try again in a moment")
     _signal(holder.pid)
-    tell(f"stopping process {holder.pid}; Ctrl-C ends it at once")
+    tell(f"stopping process {holder.pid}")
     started = time.monotonic()
     while is_held(paths.lock_file):
         if time.monotonic() - started > timeout:
