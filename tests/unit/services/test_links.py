@@ -239,7 +239,7 @@ class Bench:
         )
         tasks = [asyncio.create_task(work) for work in (self.gauges.run(), self.journal.run(), links.run())]
         try:
-            await self.clock.advance(0)
+            await self.clock.advance(SETTLE)
             yield
         finally:
             for task in tasks:

@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 
 TICK = 5.0
 """Seconds between two looks at what is due, and at the own addresses."""
-SETTLE = 1.0
-"""Seconds after a change: a node that joins has better things to do first."""
+SETTLE = 2.0
+"""Seconds after a change, and after the start: a node that joins is too busy to be measured."""
 PATIENCE = 30.0
 """Seconds for one peer."""
 _ON_ITS_WAY = 30.0
@@ -76,6 +76,7 @@ class Links:
         """Measure until cancelled."""
         stop_listening = self._projection.on_event(self._notice)
         try:
+            await self._clock.sleep(SETTLE)
             while True:
                 await self._look_around()
                 await self._clock.sleep(TICK)
