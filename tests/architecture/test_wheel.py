@@ -79,7 +79,8 @@ class Served:
 @pytest.fixture
 def served(installation: Installation, tmp_path: Path) -> Iterator[Served]:
     port = pick_port()
-    command = [installation.exo, "up", "--port", str(port), "--data-dir", tmp_path / "data", "--no-worker", "--offline"]
+    flags = ["--local", "--no-worker", "--offline", "--port", str(port), "--data-dir", tmp_path / "data"]
+    command = [installation.exo, "up", *flags]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, env=installation.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"

@@ -21,7 +21,7 @@ import httpx2
 import psutil
 
 from support.hosts import Host
-from support.node import STOP_SECONDS, NodeProcess, wait_for
+from support.node import ALONE, STOP_SECONDS, NodeProcess, wait_for
 
 EXO = Path(sys.executable).with_name("exo")
 CLUSTER = version("exo")
@@ -272,7 +272,8 @@ class Starter:
         known = [] if alone or self._hosts else [node for node in self.members.running if node.url]
         joins = [word for node in known for word in ("--join", f"127.0.0.1:{node.cluster_port()}")]
         place = () if self._hosts else ("--local", "--cluster-port", "0")
-        ports = {"EXO_NATS_PORT": str(NATS_PORT)} if self._hosts else {}
+        # Empty ones count as not set: on a host of its own a node is as it comes.
+        ports = {"EXO_NATS_PORT": str(NATS_PORT), **dict.fromkeys(ALONE, "")} if self._hosts else {}
         node = Member(
             self._directory / f"node{number}",
             *place,

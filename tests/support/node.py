@@ -17,6 +17,8 @@ import psutil
 T = TypeVar("T")
 
 START_SECONDS = 60
+ALONE = {"EXO_LOCAL": "true", "EXO_CLUSTER_PORT": "0"}
+"""On loopback only: nodes of tests must not meet each other, nor anybody else's on this network."""
 STOP_SECONDS = 30
 
 
@@ -52,7 +54,7 @@ class NodeProcess:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **self.env},
+            env={**os.environ, **ALONE, **self.env},
             start_new_session=True,
         )
         log.close()
