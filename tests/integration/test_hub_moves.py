@@ -7,7 +7,11 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ from exo.broker.credentials import Credentials
 from exo.broker.errors import BrokerError, BusUnavailableError
 from exo.broker.nats_bus import NatsBus
 from exo.broker.store import read_command_line
+from exo.streams.ids import NodeId
 from exo.streams.layout import EVENTS
 from support.clusters import Member, members, pick_ports, wait_agreed
 from support.nats import kill, wait_until
@@ -40,6 +45,35 @@ async def wait_applied(sequence: int, *nodes: Member) -> None:
 
 def other_of(hub: Member, *nodes: Member) -> Member:
     return next(node for node in nodes if node is not hub)
+
+
+NODE = """
+import asyncio, sys
+from pathlib import Path
+from support.clusters import Member
+
+async def main():
+    node = await Member(Path(sys.argv[1]), "n1").start()
+    print(node.address, node.cluster.server_pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def frozen_later(directory: Path) -> Generator[tuple[str, tuple[int, int]]]:
+    """A hub in a process of its own: its address, and the pids of node and server."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", NODE, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            lines = (line.split() for line in process.stdout)
+            address, server = next(words for words in lines if len(words) == 2 and words[1].isdigit())
+            yield address, (process.pid, int(server))
+        finally:
+            process.kill()
 
 
 async def test_a_single_local_node_starts_without_grace(tmp_path: Path) -> None:
@@ -121,6 +155,32 @@ async def test_a_crashed_hub_is_replaced_from_what_was_applied(tmp_path: Path) -
         # Subscriptions came along.
         await new.cluster.bus.publish(f"exo.tokens.{new.name}.t1", b"x")
         await wait_until(lambda: heard == [b"x", b"x"], what="both hear it")
+
+
+async def test_a_host_that_freezes_is_replaced_and_when_it_wakes_there_is_one_hub(tmp_path: Path) -> None:
+    """As with a closed lid: node and server stand still, and no connection closes."""
+    with frozen_later(tmp_path) as (address, pids):
+        followers = [Member(tmp_path, name, peers=(address,)) for name in ("n2", "n3")]
+        async with members(*followers):
+            await wait_until(lambda: all(node.cluster.hub == "n1" for node in followers), what="the hub is followed")
+            last = await append(followers[0], 5)
+            await wait_applied(last, *followers)
+            await wait_until(lambda: all(len(node.cluster.peers.reached()) == 2 for node in followers), what="all meet")
+            frozen = time.monotonic()
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            new = await wait_agreed(*followers)
+            assert time.monotonic() - frozen < 5
+            assert await append(new) > last
+            for pid in reversed(pids):
+                os.kill(pid, signal.SIGCONT)
+
+            def is_found_again() -> bool:
+                peer = new.cluster.peers.reached().get(NodeId("n1"))
+                return peer is not None and peer.hello.hub == new.name and peer.hello.role == "following"
+
+            await wait_until(is_found_again, what="the one that slept follows")
+            assert await wait_agreed(*followers) is new
 
 
 async def test_two_clusters_that_meet_become_one(tmp_path: Path) -> None:

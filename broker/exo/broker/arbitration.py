@@ -92,6 +92,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there are others to ask, reached or not."""
     waits: Mapping[NodeId, float] = {}
     """Since when we wait for these nodes to become hub."""
+    unreached: frozenset[NodeId] = frozenset()
+    """Hubs whose message server did not answer us a moment ago."""
     stored: SessionId = SessionId("")
     """The session whose store lies on our disk."""
 
@@ -179,7 +181,7 @@ def _decide_as_follower(view: View) -> Decision:
         return Keep(f"follows {hub.name if hub else view.own.hub}")
     serving = [hello for hello in view.reached if is_serving(hello)]
     if serving:
-        chosen = choose_hub(serving)
+        chosen = _choose_to_follow(view, serving)
         return Follow(f"{hub.name} gave its office up; {chosen.name} is the hub", chosen)
     if hub.role == "leaving" and hub.hub:
         return _succeed(view, hub)
@@ -202,12 +204,16 @@ def _decide_without_hub(view: View) -> Decision:
     if reason:
         return Wait(reason)
     if serving:
-        chosen = last if last is not None and is_serving(last) else choose_hub(serving)
+        chosen = last if last in serving and last.node not in view.unreached else _choose_to_follow(view, serving)
         return Follow(f"{chosen.name} is the hub", chosen)
     reason = _reason_not_to_elect(view, last)
     if reason:
         return Wait(reason)
     return _elect(view, why="the hub is gone" if view.own.role == "lost" else "no hub was found")
+
+
+def _choose_to_follow(view: View, serving: list[Hello]) -> Hello:
+    return choose_hub([hello for hello in serving if hello.node not in view.unreached] or serving)
 
 
 def _reason_to_wait(view: View, last: Hello | None) -> str:

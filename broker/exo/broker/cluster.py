@@ -323,7 +323,9 @@ class Cluster:
         try:
             await self._mover.follow(peer)
         except BusUnavailableError as error:
-            self._follow_after = time.monotonic() + RETRY
+            now = time.monotonic()
+            self._follow_after = now + RETRY
+            self._situation.miss(hub.node, now=now)
             self._faults["hub"] = hub_unreachable(hub.name, error)
             raise
         self._situation.follow(peer.hello)

@@ -16,6 +16,9 @@ GRACE: Final = 1.0
 BOOTSTRAP_GRACE: Final = 3.0
 """The same while a peer that a person named has not answered."""
 
+UNREACHED_FOR: Final = 5.0
+"""Seconds for which a hub that could not be followed comes after others."""
+
 STALE_WAIT: Final = 30.0
 """Seconds after which a node that was skipped may be waited for again."""
 
@@ -42,6 +45,7 @@ class Situation:
         self._last_hub = NodeId("")
         self._woke_at: float | None = None
         self._waits: dict[NodeId, float] = {}
+        self._unreached: dict[NodeId, float] = {}
 
     def begin(self, *, now: float) -> None:
         """Count from here on how long there is no hub."""
@@ -87,6 +91,10 @@ class Situation:
         """The node found out that it had slept."""
         self._woke_at = now
 
+    def miss(self, hub: NodeId, *, now: float) -> None:
+        """The hub's message server did not answer at any address."""
+        self._unreached[hub] = now
+
     def note(self, decision: Decision, *, now: float) -> None:
         """Keep why, and whom we wait for."""
         self.why = decision.why
@@ -125,6 +133,7 @@ class Situation:
             woke_at=self._woke_at,
             has_peers=has_peers,
             waits=dict(self._waits),
+            unreached=frozenset(hub for hub, at in self._unreached.items() if now - at < UNREACHED_FOR),
             stored=stored,
         )
 

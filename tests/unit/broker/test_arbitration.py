@@ -145,6 +145,13 @@ class TestLost:
         assert isinstance(decision, Follow)
         assert decision.hub.node == "c"
 
+    def test_of_two_hubs_the_one_that_answers_is_followed(self) -> None:
+        decision = self.lose(hub("a", present=5), hub("c", "s2"), since=3, unreached=frozenset({NodeId("a")}))
+        assert isinstance(decision, Follow)
+        assert decision.hub.node == "c"
+        # But one that does not is better than none.
+        assert isinstance(self.lose(hub("a"), since=3, unreached=frozenset({NodeId("a")})), Follow)
+
     def test_one_that_leaves_is_no_candidate(self) -> None:
         assert isinstance(self.lose(hello("c", "leaving", session="s1", applied=9), since=2), Serve)
 
