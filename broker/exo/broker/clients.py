@@ -4,6 +4,7 @@ Used by `connect.py`, which owns the client from then on.
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -15,6 +16,10 @@ from exo.broker.policy import ConnectionSettings, is_refusal, list_options
 from exo.broker.wire import WireClient
 
 CLOSE_TIMEOUT: Final = 1
+
+# nats-py upgrades to TLS in a way that makes asyncio say this whenever a server goes away.
+_NOISE: Final = "returning true from eof_received() has no effect when using ssl"
+logging.getLogger("asyncio").addFilter(lambda record: record.getMessage() != _NOISE)
 
 
 class Owner(Protocol):

@@ -1,8 +1,9 @@
 """A tiny parent for nats-server that dies with the node process, however that ends.
 
-Started by `server.py` as a script, without the site module, so that it costs some 15 ms. Prints the
+Started by `process.py` as a script, without the site module, so that it costs some 15 ms. Prints the
 server's pid, then obeys one letter per order on stdin: `h` read the configuration again, `u` lame
-duck, `t` terminate, `k` kill. The end of stdin means that the node is gone: terminate, then kill. Exits with the server's code.
+duck, `t` terminate, `k` kill. The end of stdin means that the node is gone: terminate, then kill.
+Exits with the server's code.
 PDEATHSIG would be shorter but fires when the *thread* that forked ends, and macOS has none.
 """
 
