@@ -373,11 +373,12 @@ class Cluster:
                 log.exception("move listener failed")
 
     def _fail(self, error: BrokerError | OSError) -> None:
-        log.warning("cluster step failed", reason=str(error))
         if not self._attached.is_set() and isinstance(error, BrokerError) and not self.peers.reached():
-            # Nobody else can become hub: the person who starts this node has to know.
+            # Nobody else can become hub: the person who starts this node hears it from `start`.
             self._failure = error
             self._attached.set()
+        else:
+            log.warning("cluster step failed", reason=str(error))
 
     # What others call.
 
