@@ -73,6 +73,7 @@ faults = st.lists(
         st.tuples(st.just("sleep"), st.sampled_from(NAMES), st.just("")),
         st.tuples(st.just("isolate"), st.sampled_from(NAMES), st.just("")),
         st.tuples(st.just("leave"), st.sampled_from(NAMES), st.just("")),
+        st.tuples(st.just("stop"), st.sampled_from(NAMES), st.just("")),
         st.tuples(st.just("write"), st.sampled_from(NAMES), st.just("")),
         st.tuples(st.just("wait"), st.sampled_from(("0.1", "0.7", "2.5", "6")), st.just("")),
         st.tuples(st.just("heal"), st.just(""), st.just("")),
@@ -109,6 +110,9 @@ def suffer_at(world: World, kind: str, name: str, *, other: str) -> None:
             world.leave(name)
             world.run(1.0)
             world.kill(name)
+        case "stop":
+            # It is about to leave, and becomes hub no more, which `World` holds it to.
+            world.nodes[name].situation.begin_leaving()
         case "write":
             world.write(name)
         case _:
@@ -123,6 +127,9 @@ def test_a_healed_cluster_agrees_on_one_hub(size: int, happened: list[tuple[str,
     for fault in happened:
         suffer(world, fault)
     world.heal()
+    for node in world.nodes.values():
+        if node.alive and not node.situation.stands:
+            world.kill(node.name)
     if not any(node.alive for node in world.nodes.values()):
         world.start("a")
     world.run(BOUND)

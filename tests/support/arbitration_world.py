@@ -55,6 +55,7 @@ class SimulatedNode:
             hub_session=situation.session if hub else SessionId(""),
             hub_addresses=situation.addresses if hub else (),
             present=self.present if situation.role == "hub" else 0,
+            stands=situation.stands,
         )
 
     def list_reached(self, now: float) -> list[Hello]:
@@ -217,6 +218,7 @@ class World:
         node.log = node.stored = None
 
     def _serve(self, node: SimulatedNode, log: Log) -> None:
+        assert node.situation.stands, f"{node.name} is stopping and became hub"
         if node.name in self.unfit:
             return
         node.log = node.stored = log

@@ -139,7 +139,7 @@ def rank(candidates: Iterable[Hello]) -> list[Hello]:
 
 def choose_successor(followers: Iterable[Hello]) -> NodeId:
     """Give the node to which a hub that leaves hands its office; empty when there is none."""
-    ranked = rank(hello for hello in followers if hello.role == "following")
+    ranked = rank(hello for hello in followers if hello.role == "following" and hello.stands)
     return ranked[0].node if ranked else NodeId("")
 
 
@@ -191,7 +191,8 @@ def _decide_as_follower(view: View) -> Decision:
 def _succeed(view: View, hub: Hello) -> Decision:
     """A hub that leaves names its successor, because applied positions still move while it serves."""
     if hub.hub == view.own.node:
-        return Serve(f"{hub.name} leaves and hands over")
+        why = f"{hub.name} leaves and hands over"
+        return Serve(why) if view.own.stands else Wait(f"{why}, but this node is stopping too")
     if view.now - view.waits.get(hub.hub, view.now) < PATIENCE:
         return Wait(f"{hub.name} leaves and hands over", hub.hub)
     return Keep(f"{hub.name} leaves and its successor is late")
@@ -238,7 +239,10 @@ def _reason_not_to_elect(view: View, last: Hello | None) -> str:
 
 
 def _elect(view: View, *, why: str) -> Decision:
-    candidates = [view.own, *(hello for hello in view.reached if _may_serve(view, hello))]
+    others = [hello for hello in view.reached if _may_serve(view, hello)]
+    candidates = [view.own, *others] if view.own.stands else others
+    if not candidates:
+        return Wait(f"{why}; this node is stopping")
     first = rank(candidates)[0]
     if first.node != view.own.node:
         return Wait(f"{why}; {first.name} is to become the hub", first.node)
@@ -249,7 +253,7 @@ def _elect(view: View, *, why: str) -> Decision:
 
 def _may_serve(view: View, hello: Hello) -> bool:
     hubless = hello.role in {"starting", "lost"} or (view.own.role == "following" and hello.hub == view.own.hub)
-    return hubless and hello.role != "leaving" and view.now - view.waits.get(hello.node, view.now) < PATIENCE
+    return hubless and hello.stands and view.now - view.waits.get(hello.node, view.now) < PATIENCE
 
 
 def _is_current(view: View, session: SessionId) -> bool:

@@ -4,8 +4,9 @@ Made by `ops/up.py` around everything else. One loop looks at what the peers say
 and performs the answer: follow a hub, become it, hand it over. The bus is the same object for life and is
 moved when the hub moves. Never writes an event: that is the services' part, through `Standby`.
 
-Order of stopping: the services have gone before; the hub names its successor and waits until it serves;
-the bus closes; the server stops; the cluster port closes last, so that the others hear all of it.
+Order of stopping: the node says that it is going to, and becomes hub no more; its services go; the hub
+names its successor and waits until it serves, or until those who stop too have gone; the bus closes;
+the server stops; the cluster port closes last, so that the others hear all of it.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ BUSY: Final = 0.1
 
 CALM: Final = 0.5
 HANDOVER: Final = 3.0
-"""Seconds that a hub which leaves waits for its successor."""
+"""Seconds that a hub which leaves waits for its successor, or for followers that leave too."""
 
 RETRY: Final = 1.0
 """Seconds between two attempts to reach the same hub; each tries all of its addresses."""
@@ -204,6 +205,13 @@ class Cluster:
         if self._failure is not None:
             raise self._failure
 
+    def begin_leaving(self) -> None:
+        """Say that this node is about to stop: it serves on as hub, but becomes it no more. `stop` must follow."""
+        self._situation.begin_leaving()
+        if self._attached.is_set():
+            self.peers.announce()
+        self._wake.set()
+
     async def stop(self) -> None:
         """Leave in the order of the module's docstring; safe to call twice."""
         tasks, self._tasks = self._tasks, []
@@ -232,20 +240,32 @@ class Cluster:
 
     async def _hand_over(self) -> bool:
         """Tell that we leave; a hub waits until its successor serves. Tells whether it does."""
+        if not self.is_hub:
+            self._leave(NOBODY)
+            return False
+        self._name_successor()
+        deadline = time.monotonic() + HANDOVER
+        while time.monotonic() < deadline and (self._situation.hub or self._list_followers()):
+            if any(is_serving(peer.hello) for peer in self.peers.reached().values()):
+                return True
+            if self._situation.hub not in {peer.hello.node for peer in self._list_connected() if peer.hello.stands}:
+                # It is stopping too, or gone; nobody is left when all stop at once.
+                self._name_successor()
+            await self._pause(BUSY)
+        if self._situation.hub:
+            log.warning("the successor did not take over in time", successor=self._situation.hub)
+        return False
+
+    def _name_successor(self) -> None:
         successor = choose_successor(peer.hello for peer in self._list_followers())
+        if successor != NOBODY:
+            log.info("handing over to another hub", successor=successor)
+        self._leave(successor)
+
+    def _leave(self, successor: NodeId) -> None:
         self._situation.leave(successor)
         if self._attached.is_set():
             self.peers.announce()
-        if not successor:
-            return False
-        log.info("handing over to another hub", successor=successor)
-        deadline = time.monotonic() + HANDOVER
-        while time.monotonic() < deadline:
-            if any(is_serving(peer.hello) for peer in self.peers.reached().values()):
-                return True
-            await self._pause(BUSY)
-        log.warning("the successor did not take over in time", successor=successor)
-        return False
 
     # The loop.
 
@@ -268,7 +288,7 @@ class Cluster:
 
     async def _step(self) -> None:
         now = time.monotonic()
-        if self._is_store_lost:
+        if self._is_store_lost and self._situation.stands:
             await self._renew()
             return
         self._watch.look(now)
@@ -401,6 +421,7 @@ class Cluster:
             hub_session=situation.session if situation.hub else NO_SESSION,
             hub_addresses=situation.addresses if situation.hub else (),
             present=len(self._list_followers()) + 1 if situation.role == "hub" else 0,
+            stands=situation.stands,
             worker=self.settings.worker,
             fingerprint=self.settings.fingerprint,
         )
@@ -410,7 +431,7 @@ class Cluster:
         return [peer for peer in self.peers.reached().values() if peer.connected]
 
     def _list_followers(self) -> list[Peer]:
-        return [peer for peer in self._list_connected() if peer.hello.hub == self._node] if self.is_hub else []
+        return [peer for peer in self._list_connected() if peer.hello.hub == self._node]
 
     def _note_sleep(self) -> None:
         log.warning("this machine was asleep or its clock was set")

@@ -61,6 +61,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Where the sender's own cluster port can be tried."""
     members: tuple[Member, ...] = ()
     """Whom the sender reaches."""
+    stands: bool = True
+    """Whether it can become hub. A node that is about to stop cannot, while it still uses the bus."""
     worker: bool = True
     fingerprint: str = ""
     """Of the machine, to tell a cloned data directory from a node that moved."""

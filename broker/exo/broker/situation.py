@@ -40,6 +40,8 @@ class Situation:
         self.since = 0
         """When the hub's session began, Unix ms."""
         self.addresses: tuple[str, ...] = ()
+        self.stands = True
+        """Whether this node can become hub."""
         self.why = "starting"
         self._alone_since = now
         self._last_hub = NodeId("")
@@ -83,8 +85,13 @@ class Situation:
         self.role, self.hub = "following", self._last_hub
         self._waits = {}
 
+    def begin_leaving(self) -> None:
+        """Go on as before, but become hub no more."""
+        self.stands = False
+
     def leave(self, successor: NodeId) -> None:
         """Go down; the office, if the node had it, goes to `successor`."""
+        self.stands = False
         self.role, self.hub = "leaving", successor
 
     def wake(self, *, now: float) -> None:

@@ -182,6 +182,36 @@ class TestFollowing:
         assert choose_successor([]) == ""
 
 
+class TestStopping:
+    """A node that is about to stop uses the bus to the end, and becomes hub no more."""
+
+    def test_it_is_no_successor(self) -> None:
+        followers = [hello("b", "following", applied=9, stands=False), hello("c", "following", applied=1)]
+        assert choose_successor(followers) == "c"
+        assert choose_successor(followers[:1]) == ""
+
+    def test_it_does_not_serve_even_when_it_was_named(self) -> None:
+        own = hello("b", "following", hub="a", stands=False)
+        assert isinstance(look(own, hello("a", "leaving", hub="b")), Wait)
+        assert isinstance(look(own, hello("a", "leaving")), Wait)
+
+    def test_it_does_not_serve_when_the_hub_is_gone(self) -> None:
+        lost = hello("b", "lost", session="s1", applied=5, stands=False)
+        assert isinstance(look(lost, alone_since=0), Wait)
+        assert isinstance(look(lost, alone_since=0, stored=SessionId("s1")), Wait)
+        waiting = look(lost, hello("c", "lost"), alone_since=0)
+        assert isinstance(waiting, Wait)
+        assert waiting.node == "c"
+        assert isinstance(look(lost, hub("c", "s2"), alone_since=0), Follow)
+
+    def test_nobody_waits_for_it(self) -> None:
+        own = hello("c", "lost", session="s1", applied=1)
+        assert isinstance(look(own, hello("b", "lost", session="s1", applied=9, stands=False), alone_since=0), Serve)
+
+    def test_a_hub_keeps_its_office_until_it_leaves(self) -> None:
+        assert isinstance(look(hub("a", stands=False), hello("b", "following", hub="a")), Keep)
+
+
 class TestTwoHubs:
     def test_more_members_win(self) -> None:
         decision = look(hub("a", present=1), hub("b", "s2", present=2))
