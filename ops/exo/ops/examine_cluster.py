@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from exo.broker.addresses import list_interface_addresses, list_usable
 from exo.ops.client import NodeClient, is_loopback
 from exo.ops.cluster_report import ClusterAnswer
 from exo.ops.cluster_view import ClusterView
@@ -90,18 +91,8 @@ def has_network() -> bool:
         except OSError:
             continue
         return True
-    return _has_neighbours()
-
-
-def _has_neighbours() -> bool:
-    """Without a router there may still be a cable: any interface with a link, but loopback."""
-    for card in Path("/sys/class/net").glob("*"):
-        try:
-            if card.name != "lo" and (card / "carrier").read_text().strip() == "1":
-                return True
-        except OSError:
-            continue
-    return False
+    # Without a router there may still be a cable, with addresses that reach from end to end.
+    return bool(list_usable(list_interface_addresses()))
 
 
 def find_firewalls(root: Path = Path("/"), *, platform: str = sys.platform) -> list[str]:
