@@ -88,7 +88,7 @@ async def test_a_node_speaks_for_itself_only(hub: Hub) -> None:
             "STREAM.CREATE.MINE",
             f"CONSUMER.CREATE.{COMMANDS.name}.master",
         )
-        await forbidden.hear(f"exo.control.{TWO}.>", "_INBOX_master.>", "exo.control.*.import-model")
+        await forbidden.hear(f"exo.control.{TWO}.>", "_INBOX.master.>", "_INBOX.>", "exo.control.*.import-model")
 
 
 async def test_a_node_may_do_all_of_its_work(hub: Hub) -> None:
@@ -176,7 +176,7 @@ async def test_a_reader_hears_everything_and_changes_nothing(hub: Hub) -> None:
             # It could deliver onto a subject of somebody else.
             f"CONSUMER.CREATE.{EVENTS.name}.mine",
         )
-        await forbidden.hear("_INBOX_master.>", "$KV.exo_lease.>")
+        await forbidden.hear("_INBOX.master.>", "_INBOX.>", "$KV.exo_lease.>")
 
 
 async def test_a_plain_publish_that_is_refused_changes_nothing(hub: Hub) -> None:

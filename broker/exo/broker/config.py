@@ -20,9 +20,6 @@ MARGIN: Final = 64 * MIB
 """Room beside exo's own streams, for what a person makes with the `nats` CLI while looking around."""
 
 MAX_PENDING: Final = 64 * MIB
-ANSWER_TIME: Final = "5m"
-"""How long a request may be answered: counting the tokens of a long prompt takes its time."""
-
 LAME_DUCK_GRACE: Final = 1
 LAME_DUCK_DURATION: Final = 30
 """The least that nats-server takes (seconds); it leaves at once when no client is left."""
@@ -148,12 +145,7 @@ def _write_user(user: User) -> str:
     granted = user.permissions
     if granted is None:
         return f"    {{ nkey: {user.public_key} }}"
-    rules: dict[str, object] = {
-        "publish": {"allow": granted.publish},
-        "subscribe": {"allow": granted.subscribe},
-    }
-    if granted.answers:
-        rules["allow_responses"] = {"max": 1, "expires": ANSWER_TIME}
+    rules = {"publish": {"allow": granted.publish}, "subscribe": {"allow": granted.subscribe}}
     return f"    {{ nkey: {user.public_key}, permissions: {json.dumps(rules)} }}"
 
 

@@ -16,6 +16,11 @@ HUB: Final = "hub"
 MASTER: Final = "master"
 READER: Final = "reader"
 
+REPLIES: Final = "_INBOX"
+_ANSWERS: Final = f"{REPLIES}.>"
+"""Whoever answers requests may publish to all inboxes. nats-server's own `allow_responses` would note each
+delivery that carries a reply subject, those of JetStream among them: about 1 kB for every event and node."""
+
 _READING: Final = (
     "$JS.API.INFO",
     "$JS.API.STREAM.INFO.>",
@@ -38,11 +43,10 @@ _LOOKING: Final = (
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True):
-    """Subjects that a role may publish and subscribe to. `answers`: it may also answer requests that it got."""
+    """Subjects that a role may publish and subscribe to."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
-    answers: bool = False
 
 
 def node_role(node: NodeId) -> str:
@@ -52,7 +56,7 @@ def node_role(node: NodeId) -> str:
 
 def inbox_of(role: str) -> str:
     """Give the prefix of a role's reply subjects: its own, so that nobody hears another's replies."""
-    return f"_INBOX_{role}"
+    return f"{REPLIES}.{role}"
 
 
 def permit(role: str) -> Permissions | None:
@@ -90,7 +94,6 @@ def _permit_master() -> Permissions:
 
 
 def _permit_node(node: NodeId) -> Permissions:
-    inbox = f"{inbox_of(node_role(node))}.>"
     return Permissions(
         publish=(
             f"exo.events.node.{node}.>",
@@ -106,7 +109,7 @@ def _permit_node(node: NodeId) -> Permissions:
             *_list_purges(REQUESTS.name, RESPONSES.name, f"OBJ_{BLOBS.name}"),
             *_READING,
             *_FOLLOWING,
-            inbox,
+            _ANSWERS,
         ),
         subscribe=(
             subjects.EVENTS,
@@ -114,9 +117,8 @@ def _permit_node(node: NodeId) -> Permissions:
             subjects.TELEMETRY,
             subjects.LOGS,
             f"exo.control.{node}.>",
-            inbox,
+            f"{inbox_of(node_role(node))}.>",
         ),
-        answers=True,
     )
 
 

@@ -61,7 +61,7 @@ def list_options(settings: ConnectionSettings) -> dict[str, Any]:
 
 def inbox_prefix(settings: ConnectionSettings) -> str:
     """Give the prefix of a client's reply subjects: its role's, or one made of its name."""
-    return settings.inbox or "_INBOX_" + re.sub(r"[^a-zA-Z0-9]", "-", settings.name)
+    return settings.inbox or "_INBOX." + re.sub(r"[^a-zA-Z0-9]", "-", settings.name)
 
 
 class Denial(msgspec.Struct, frozen=True):
