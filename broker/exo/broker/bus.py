@@ -47,7 +47,7 @@ class KeyEntry(msgspec.Struct, frozen=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream holds. Sizes in bytes."""
+    """What a stream holds. Sizes in bytes; `time` is Unix time in ms of the server's clock, now."""
 
     name: str
     messages: int
@@ -55,6 +55,7 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     first_sequence: int
     last_sequence: int
     consumers: int
+    time: int = 0
 
 
 class Subscription(Protocol):

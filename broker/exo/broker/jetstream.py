@@ -4,6 +4,7 @@ Spoken over a `Connection` by `nats_bus.py`, `follower.py`, `consumers.py` and `
 Formats: docs.nats.io/reference/reference-protocols/nats_api_reference. Durations are nanoseconds.
 """
 
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -53,10 +54,11 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class StreamDescription(msgspec.Struct, frozen=True):
-    """A stream's configuration and state."""
+    """A stream's configuration and state; `ts` is the server's time of the answer, left out in lists."""
 
     config: dict[str, Any]
     state: StreamState
+    ts: datetime | None = None
 
     def to_info(self) -> StreamInfo:
         # An empty stream that was never written says 0, not 1.
@@ -68,6 +70,7 @@ class StreamDescription(msgspec.Struct, frozen=True):
             first_sequence=first,
             last_sequence=self.state.last_seq,
             consumers=self.state.consumer_count,
+            time=int(self.ts.timestamp() * 1000) if self.ts is not None else 0,
         )
 
 

@@ -164,12 +164,13 @@ class MemoryBus:
 
     async def stream_info(self, stream: str) -> StreamInfo:
         await self._turn()
-        return self.server.stream(stream).info(consumers=self.server.count_consumers(stream))
+        return self.server.stream(stream).info(consumers=self.server.count_consumers(stream), now=self.server.now)
 
     async def stream_infos(self) -> list[StreamInfo]:
         await self._turn()
         return [
-            stream.info(consumers=self.server.count_consumers(stream.spec.name)) for stream in self.server.streams()
+            stream.info(consumers=self.server.count_consumers(stream.spec.name), now=self.server.now)
+            for stream in self.server.streams()
         ]
 
     async def follow(self, stream: str, *, after: int) -> AsyncGenerator[StoredMessage]:

@@ -23,6 +23,11 @@ def _sequence_of(message: StoredMessage) -> int:
     return message.sequence
 
 
+def _time_of_day(now: float) -> int:
+    """Give Unix time in ms for a moment of the server's own clock, which tests turn on."""
+    return int((time.time() + now - time.monotonic()) * 1000)
+
+
 class MemoryStream:
     """Messages in order, limits, deduplication and compare-and-set."""
 
@@ -51,7 +56,7 @@ class MemoryStream:
             self.purge(subject=subject, below=0)
         self._make_room(subject, len(subject) + len(payload))
         self.last_sequence += 1
-        message = StoredMessage(subject, self.last_sequence, payload, int(time.time() * 1000))
+        message = StoredMessage(subject, self.last_sequence, payload, _time_of_day(now))
         self.messages.append(message)
         self._last[subject] = message
         self.bytes += len(subject) + len(payload)
@@ -141,7 +146,7 @@ class MemoryStream:
         woken, self.changed = self.changed, asyncio.Event()
         woken.set()
 
-    def info(self, *, consumers: int) -> StreamInfo:
+    def info(self, *, consumers: int, now: float) -> StreamInfo:
         return StreamInfo(
             name=self.spec.name,
             messages=len(self.messages),
@@ -149,6 +154,7 @@ class MemoryStream:
             first_sequence=self.first_sequence,
             last_sequence=self.last_sequence,
             consumers=consumers,
+            time=_time_of_day(now),
         )
 
 

@@ -10,6 +10,7 @@ from time import monotonic, time_ns
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from exo.broker.bus import Bus
 from exo.broker.errors import BusUnavailableError
@@ -18,7 +19,7 @@ from exo.gateway.outages import Outages
 from exo.gateway.ports import StateSource
 from exo.streams.codec import encode
 from exo.streams.codes import Code
-from exo.streams.commands import Command, expires_at, subject_of_command
+from exo.streams.commands import Command, subject_of_command
 from exo.streams.envelope import headers_of_fact
 from exo.streams.ids import CommandId
 from exo.streams.state import Receipt
@@ -42,7 +43,8 @@ class Commander:
         self._states = states
         self._outages = outages
         self._timeout = timeout
-        self._waiting: dict[CommandId, Command] = {}
+        self._waiting: dict[CommandId, tuple[float, Command]] = {}
+        """With the moment on the monotonic clock at which each was issued."""
         self._unsent: set[CommandId] = set()
         self._wanted = asyncio.Event()
         outages.on_return(self._send_all_again)
@@ -53,11 +55,12 @@ class Commander:
         A rejection is raised with the master's code and reason; so is a broker that does not come back
         in time, and a master that does not answer.
         """
-        deadline = monotonic() + (patience or self._timeout)
+        issued = monotonic()
+        deadline = issued + (patience or self._timeout)
         key = command.command_id
-        self._waiting[key] = command
+        self._waiting[key] = issued, command
         try:
-            if not await self._send(command):
+            if not await self._send(key):
                 self._wanted.set()
             receipt = await self._states.answer(key, timeout=max(deadline - monotonic(), 0))
         except TimeoutError as error:
@@ -77,16 +80,22 @@ class Commander:
                     await self._wanted.wait()
             self._wanted.clear()
             for key in list(self._unsent):
-                command = self._waiting.get(key)
-                if command is None or expires_at(command) < now_ms():
-                    self._unsent.discard(key)
-                elif not await self._send(command):
+                if not await self._send(key):
                     break
 
-    async def _send(self, command: Command) -> bool:
-        """Publish a command; without a broker it is noted for `run` instead. Gives whether it arrived."""
-        key = command.command_id
+    async def _send(self, key: CommandId) -> bool:
+        """Publish a command unless it is too late; without a broker it is noted for `run`, and False given.
+
+        The queue of a new session counts its time to live anew, so that only what is left of it is sent.
+        """
         self._unsent.discard(key)
+        if key not in self._waiting:
+            return True
+        issued, command = self._waiting[key]
+        left = command.ttl - int((monotonic() - issued) * 1000)
+        if left <= 0:
+            return True
+        command = replace(command, ttl=left)
         try:
             await self._bus.append(subject_of_command(command), encode(command), headers=headers_of_fact(key))
         except BusUnavailableError:

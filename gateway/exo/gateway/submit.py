@@ -92,7 +92,7 @@ class Submitter:
             gateway=self._node.id,
             gateway_boot=self._node.boot,
             key=key,
-            deadline=self._find_deadline(),
+            time_limit=int(self._settings.request_timeout * 1000),
             on_disconnect=on_disconnect,
         )
         submission = self._submissions.add(prepared, command)
@@ -134,10 +134,6 @@ class Submitter:
                 await asyncio.sleep(_RETRY)
             else:
                 return
-
-    def _find_deadline(self) -> int:
-        timeout = self._settings.request_timeout
-        return now_ms() + int(timeout * 1000) if timeout else 0
 
     async def _abandon(self, kept: StoredRequest, *, cancel: bool) -> None:
         """Clean up after a request nobody waits for; a master that is late finds the tombstone."""

@@ -54,6 +54,12 @@ class Ticket:
         return self.generate.task
 
     @property
+    def deadline(self) -> float | None:
+        """Monotonic seconds by which it must have ended, if there is a limit."""
+        limit = self.generate.time_limit
+        return self.arrived + limit / 1000 if limit else None
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Place in the queue: higher priority first, then in order of arrival."""
         return (-self.generate.priority, self.number)
@@ -78,7 +84,7 @@ class Admission:
         self._waiting: list[Ticket] = []
         self._running = 0
         self._broken: list[Ticket] = []
-        self._deadlines: list[tuple[int, int, TaskId]] = []
+        self._deadlines: list[tuple[float, int, TaskId]] = []
         self._tombstones: OrderedDict[TaskId, Breach] = OrderedDict()
         self._closed: Breach | None = None
         self._numbers = 0
@@ -109,8 +115,8 @@ class Admission:
             self._numbers += 1
             ticket = Ticket(generate, self._numbers, time.monotonic())
             self._tickets[ticket.task] = ticket
-            if generate.deadline:
-                heapq.heappush(self._deadlines, (generate.deadline, ticket.number, ticket.task))
+            if ticket.deadline is not None:
+                heapq.heappush(self._deadlines, (ticket.deadline, ticket.number, ticket.task))
             return ticket
 
     def _find_no_room(self) -> Breach | None:
@@ -172,16 +178,16 @@ class Admission:
             self._changed.notify()
 
     def plan(self, *, now: float) -> Plan:
-        """Say whom to drop and whom to start; `now` is Unix time in seconds."""
+        """Say whom to drop and whom to start; `now` is in monotonic seconds."""
         with self._changed:
-            self._break_overdue(int(now * 1000))
+            self._break_overdue(now)
             drops = [ticket for ticket in self._broken if self._tickets.get(ticket.task) is ticket]
             self._broken.clear()
             for ticket in drops:
                 self._forget(ticket)
             return Plan(drops, self._pick_next())
 
-    def _break_overdue(self, now: int) -> None:
+    def _break_overdue(self, now: float) -> None:
         while self._deadlines and self._deadlines[0][0] <= now:
             _, number, task = heapq.heappop(self._deadlines)
             ticket = self._tickets.get(task)

@@ -94,8 +94,7 @@ class Reception:
         if length >= room:
             message = f"prompt is too long: {length} tokens > {room - 1} maximum, which leaves one for the answer"
             return Breach(Code.CONTEXT_LENGTH_EXCEEDED, message)
-        deadline = ticket.generate.deadline
-        if deadline and deadline <= time.time() * 1000:
+        if ticket.deadline is not None and ticket.deadline <= time.monotonic():
             return Breach(Code.DEADLINE_EXCEEDED, "the request did not start before its deadline")
         return None
 

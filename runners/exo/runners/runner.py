@@ -50,7 +50,7 @@ class Runner:
         """The engine is broken: end every request inside without touching it again."""
         self._admission.close(breach)
         self._admission.break_all(breach)
-        for ticket in self._admission.plan(now=time.time()).drops:
+        for ticket in self._admission.plan(now=time.monotonic()).drops:
             self._break_off(ticket)
         self._flush()
 
@@ -59,7 +59,7 @@ class Runner:
         self._engine.close()
 
     def _schedule(self) -> None:
-        plan = self._admission.plan(now=time.time())
+        plan = self._admission.plan(now=time.monotonic())
         for ticket in plan.drops:
             self._drop(ticket)
         for ticket in plan.admits:

@@ -20,9 +20,9 @@ DEFAULT_TTL = 30_000
 class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     command_id: CommandId
     issued_at: int
-    """Unix time in ms."""
+    """Unix time in ms by the sender's clock: for people to read, never compared with another clock."""
     ttl: int = DEFAULT_TTL
-    """Milliseconds after which the master answers `command_expired`."""
+    """Milliseconds in the queue after which the master answers `command_expired`."""
 
 
 class PlaceInstance(_Command, frozen=True, kw_only=True, tag_field="type", tag="place_instance"):
@@ -63,7 +63,8 @@ class SubmitTask(_Command, frozen=True, kw_only=True, tag_field="type", tag="sub
     gateway_boot: BootId
     priority: int = 0
     key: str = ""
-    deadline: int = 0
+    time_limit: int = 0
+    """Milliseconds that are left for the answer, 0 for no limit."""
     on_disconnect: OnDisconnect = "cancel"
     resume_on: InstanceId = InstanceId("")
     """The instance that had the request when the log that said so was lost; sent again with the same task."""
@@ -142,8 +143,3 @@ def subject_of_command(command: Command) -> str:
     """Give the subject that this command is published on."""
     aggregate, verb = _SUBJECT_PARTS[type(command)]
     return subjects.command(aggregate, verb)
-
-
-def expires_at(command: Command) -> int:
-    """Give the Unix time in ms after which the command must not act any more."""
-    return command.issued_at + command.ttl

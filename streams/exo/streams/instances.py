@@ -77,7 +77,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     evidence: tuple[str, ...] = ()
     attempt: int = 1
     retry_at: int = 0
-    """Unix time in ms of the next start, 0 when there is none."""
+    """Unix time in ms of the next start by the clock of its node, 0 when there is none; shown, never waited for."""
 
 
 RunnerStatus = Starting | Connecting | Loading | WarmingUp | Ready | Stopping | Failed

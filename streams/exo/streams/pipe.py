@@ -51,12 +51,12 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """Answer a request. `deadline` is Unix time in ms, 0 for none; a higher `priority` waits less."""
+    """Answer a request. `time_limit` is in ms from its arrival, 0 for none; a higher `priority` waits less."""
 
     task: TaskId
     attempt: int
     request: GenerationRequest
-    deadline: int = 0
+    time_limit: int = 0
     priority: int = 0
 
 

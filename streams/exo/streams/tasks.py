@@ -29,7 +29,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     on_disconnect: OnDisconnect = "cancel"
     assigned_at: int = 0
-    deadline: int = 0
+    time_limit: int = 0
+    """Milliseconds from here on, 0 for no limit: each judge counts from when it got to know of the request."""
 
 
 class EndedTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

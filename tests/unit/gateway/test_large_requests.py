@@ -43,7 +43,13 @@ async def test_a_prompt_of_six_megabytes_is_answered_and_forgotten(cluster: Fake
 
     def script(request: GenerationRequest) -> Sequence[Piece]:
         stored, objects = cluster.bus.server.stream(REQUESTS.name), cluster.bus.server.stream(OBJECTS)
-        seen.append((request.messages[0].text(), stored.info(consumers=0).bytes, objects.info(consumers=0).messages))
+        seen.append(
+            (
+                request.messages[0].text(),
+                stored.info(consumers=0, now=0).bytes,
+                objects.info(consumers=0, now=0).messages,
+            )
+        )
         return say("read", " it")
 
     cluster.script = script

@@ -11,14 +11,14 @@ from support.requests import ask, generate, prompt
 NOW = 1000.0
 
 
-def _enter(admission: Admission, task: str, *, priority: int = 0, deadline: int = 0) -> Ticket:
-    ticket = admission.enter(generate(task, ask("hi"), priority=priority, deadline=deadline))
+def _enter(admission: Admission, task: str, *, priority: int = 0, time_limit: int = 0) -> Ticket:
+    ticket = admission.enter(generate(task, ask("hi"), priority=priority, time_limit=time_limit))
     assert isinstance(ticket, Ticket)
     return ticket
 
 
-def _wait(admission: Admission, task: str, *, priority: int = 0, deadline: int = 0) -> Ticket:
-    ticket = _enter(admission, task, priority=priority, deadline=deadline)
+def _wait(admission: Admission, task: str, *, priority: int = 0, time_limit: int = 0) -> Ticket:
+    ticket = _enter(admission, task, priority=priority, time_limit=time_limit)
     admission.queue(ticket, prompt())
     return ticket
 
@@ -128,11 +128,11 @@ def test_a_request_that_ended_by_itself_is_not_dropped_as_well() -> None:
 
 def test_overdue_requests_are_dropped() -> None:
     admission = Admission(max_batch=1, max_queue=8)
-    running = _wait(admission, "a", deadline=int(NOW * 1000))
-    waiting = _wait(admission, "b", deadline=int(NOW * 1000) + 1)
-    admission.plan(now=NOW - 1)
+    running = _wait(admission, "a", time_limit=60_000)
+    waiting = _wait(admission, "b", time_limit=62_000)
+    admission.plan(now=running.arrived + 59)
     assert running.stage is Stage.RUNNING
-    plan = admission.plan(now=NOW)
+    plan = admission.plan(now=running.arrived + 61)
     assert (plan.drops, plan.admits) == ([running], [waiting])
     assert running.breach is not None
     assert running.breach.code == Code.DEADLINE_EXCEEDED

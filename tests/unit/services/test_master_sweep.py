@@ -12,12 +12,12 @@ OTHER = NodeId("node-b")
 TASK = TaskId("task-1")
 
 
-def due(state: State, *, absent: float = 0, now: int = NOW) -> list[e.Decision]:
-    return list(sweep(state, absent={NODE: absent} if absent else {}, now=now))
+def due(state: State, *, absent: float = 0, age: float = 0) -> list[e.Decision]:
+    return list(sweep(state, absent={NODE: absent} if absent else {}, ages=dict.fromkeys(state.tasks, age)))
 
 
-def failure(state: State, *, now: int = NOW) -> tuple[tuple[TaskId, ...], str]:
-    (decision,) = due(state, now=now)
+def failure(state: State, *, age: float = 0) -> tuple[tuple[TaskId, ...], str]:
+    (decision,) = due(state, age=age)
     assert isinstance(decision, e.TasksFailed)
     return decision.tasks, decision.code
 
@@ -66,9 +66,9 @@ def test_requests_that_shall_continue_outlive_their_gateway() -> None:
 
 
 def test_rank_zero_judges_deadlines_first() -> None:
-    state = ready_state(tasks=(make_task(deadline=NOW),))
-    assert due(state, now=NOW + DEADLINE_SLACK) == []
-    assert failure(state, now=NOW + DEADLINE_SLACK + 1) == ((TASK,), Code.DEADLINE_EXCEEDED)
+    state = ready_state(tasks=(make_task(time_limit=2000),))
+    assert due(state, age=2 + DEADLINE_SLACK) == []
+    assert failure(state, age=2.1 + DEADLINE_SLACK) == ((TASK,), Code.DEADLINE_EXCEEDED)
 
 
 def test_requests_with_one_fate_share_an_event() -> None:
@@ -98,12 +98,12 @@ def test_an_instance_whose_runner_will_be_started_again_stays() -> None:
 
 def test_performing_what_is_due_leaves_nothing_due() -> None:
     instance = make_instance()
-    tasks = (make_task(), make_task("task-2", boot=BootId("old")), make_task("task-3", deadline=1))
+    tasks = (make_task(), make_task("task-2", boot=BootId("old")), make_task("task-3", time_limit=1))
     failed = Failed(code=Code.RUNNER_FAILED, message="killed", attempt=3)
     state = ready_state(tasks=tasks)
     state = fold(state, e.RunnerStatusChanged(node=NODE, runner=instance.shards[0].runner, status=failed))
     for _ in range(10):
-        decisions = list(sweep(state, absent={NODE: ABSENCE}, now=NOW))
+        decisions = list(sweep(state, absent={NODE: ABSENCE}, ages={TaskId("task-3"): 60}))
         if not decisions:
             break
         state = fold(state, decisions[0], boot=BOOT)

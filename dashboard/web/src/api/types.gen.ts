@@ -1516,7 +1516,7 @@ export interface components {
             boot: string;
             command: string;
             /** @default 0 */
-            deadline: number;
+            time_limit: number;
             gateway: string;
             gateway_boot: string;
             id: string;

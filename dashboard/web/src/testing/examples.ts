@@ -90,7 +90,7 @@ export function aTask(id: string, instance: string): TaskRecord {
     priority: 0,
     on_disconnect: "cancel",
     assigned_at: 0,
-    deadline: 0,
+    time_limit: 0,
     resumed: false,
   };
 }

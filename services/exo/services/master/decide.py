@@ -27,18 +27,20 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Circumstances(msgspec.Struct, frozen=True):
-    """What a decision rests on beside the command. `now` is Unix time in ms."""
+    """What a decision rests on beside the command. `now` is Unix time in ms, for records only."""
 
     state: State
     memory: Memory
     catalog: Catalog
     now: int
+    age: int = 0
+    """Milliseconds that the command lay in the queue."""
 
 
 def decide(command: c.Command, given: Circumstances) -> e.Decision:
     """Give the one event that answers a command; `CommandRejected` when it changes nothing."""
-    if given.now > c.expires_at(command):
-        late = (given.now - c.expires_at(command)) / 1000
+    if given.age > command.ttl:
+        late = (given.age - command.ttl) / 1000
         return reject(command.command_id, Code.COMMAND_EXPIRED, f"the command came {late:.1f} s too late; send it anew")
     return _DECIDERS[type(command)](command, given)
 
@@ -108,7 +110,7 @@ def _submit_task(command: c.SubmitTask, given: Circumstances) -> e.Decision:
     ended = given.state.ended_tasks.get(command.task)
     if ended is not None:
         return _reject_ended(command, ended)
-    if command.deadline and command.deadline <= given.now:
+    if command.time_limit and command.time_limit <= given.age:
         return reject(command.command_id, Code.DEADLINE_EXCEEDED, "the deadline had passed before the request started")
     return _resume_task(command, given) if command.resume_on else _start_task(command, given)
 
@@ -152,7 +154,7 @@ def _assign(command: c.SubmitTask, instance: Instance, given: Circumstances) -> 
         priority=command.priority,
         on_disconnect=command.on_disconnect,
         assigned_at=given.now,
-        deadline=command.deadline,
+        time_limit=command.time_limit - given.age if command.time_limit else 0,
     )
 
 

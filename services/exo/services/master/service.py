@@ -19,6 +19,7 @@ from exo.services.master.inbox import Garbage, read_command
 from exo.services.master.presence import PresenceWatch
 from exo.services.master.reign import DeposedError, Reign
 from exo.services.master.sweep import sweep
+from exo.services.master.waiting import QueueClock, TaskAges
 from exo.services.projection import Projection
 from exo.services.telemetry.gauges import Gauges
 from exo.streams.codes import Code
@@ -70,6 +71,8 @@ class Master:
         self._clock = clock
         self._duties = duties
         self._presence = PresenceWatch(bus, clock=clock)
+        self._queue_clock = QueueClock(bus, clock=clock)
+        self._ages = TaskAges(clock=clock)
         self._sweep_is_due = asyncio.Event()
 
     async def run(self) -> None:
@@ -110,17 +113,19 @@ class Master:
         if isinstance(read, PlaceInstance | CreateInstance):
             await self._wait_for_gauges()
         async with self._reign.turn() as state:
-            await self._decide(read, state)
+            is_known = isinstance(read, CommandRejected)
+            age = 0 if is_known else await self._queue_clock.age(item.message, suspect=read.ttl / 1000)
+            await self._decide(read, state, age=age)
         # Without the acknowledgement it comes again, and its receipt is found.
         with suppress(BusUnavailableError):
             await item.ack()
 
-    async def _decide(self, read: Command | CommandRejected, state: State) -> None:
+    async def _decide(self, read: Command | CommandRejected, state: State, *, age: float) -> None:
         identifier = read.command if isinstance(read, CommandRejected) else read.command_id
         if state.receipts.get(identifier) is not None:
             log.debug("a command came twice", command=identifier)
             return
-        decision = read if isinstance(read, CommandRejected) else self._judge(read, state)
+        decision = read if isinstance(read, CommandRejected) else self._judge(read, state, age=age)
         if isinstance(decision, CommandRejected):
             # A client that hangs up as its answer ends is no news: its cancellation comes too late.
             say = log.debug if decision.code == Code.TASK_NOT_FOUND else log.info
@@ -129,8 +134,8 @@ class Master:
             _log_placement(decision.instance)
         await self._reign.write(decision, cause=identifier)
 
-    def _judge(self, command: Command, state: State) -> Decision:
-        given = Circumstances(state, self._gauges.memory(), self._catalog, self._clock.now())
+    def _judge(self, command: Command, state: State, *, age: float) -> Decision:
+        given = Circumstances(state, self._gauges.memory(), self._catalog, self._clock.now(), round(age * 1000))
         try:
             return decide(command, given)
         except Exception:
@@ -158,7 +163,7 @@ class Master:
     async def _sweep(self, absent: dict[NodeId, float]) -> None:
         while True:
             async with self._reign.turn() as state:
-                decision = next(sweep(state, absent=absent, now=self._clock.now()), None)
+                decision = next(sweep(state, absent=absent, ages=self._ages.look(state)), None)
                 if decision is None:
                     return
                 log.info("the sweep decided", decision=type(decision).__name__)

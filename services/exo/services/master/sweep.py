@@ -15,16 +15,19 @@ from exo.streams.tasks import TaskRecord
 
 ABSENCE = 2.0 * PRESENCE_TTL
 """Seconds without a presence key after which a node has timed out."""
-DEADLINE_SLACK = 5_000
-"""Milliseconds left to rank 0, which judges deadlines itself."""
+DEADLINE_SLACK = 5.0
+"""Seconds left to rank 0, which judges deadlines itself."""
 _MOST_TASKS = 1000
 """In one event, so that it stays small."""
 
 
-def sweep(state: State, *, absent: Mapping[NodeId, float], now: int) -> Iterator[e.Decision]:
-    """Give the decisions that are due. `absent` holds the seconds for which each node's presence was missing."""
+def sweep(state: State, *, absent: Mapping[NodeId, float], ages: Mapping[TaskId, float]) -> Iterator[e.Decision]:
+    """Give the decisions that are due. `absent` holds the seconds for which each node's presence was missing.
+
+    `ages` holds for how many seconds this master has known each request that has a time limit.
+    """
     yield from _time_out_nodes(state, absent)
-    yield from _fail_tasks(state, now)
+    yield from _fail_tasks(state, ages)
     yield from _remove_failed(state)
 
 
@@ -34,10 +37,10 @@ def _time_out_nodes(state: State, absent: Mapping[NodeId, float]) -> Iterator[e.
             yield e.NodeTimedOut(node=node.id)
 
 
-def _fail_tasks(state: State, now: int) -> Iterator[e.Decision]:
+def _fail_tasks(state: State, ages: Mapping[TaskId, float]) -> Iterator[e.Decision]:
     groups: dict[tuple[str, str], list[TaskId]] = {}
     for task in state.tasks.values():
-        why = _find_failure(state, task, now)
+        why = _find_failure(state, task, age=ages.get(task.id, 0))
         if why is not None:
             groups.setdefault(why, []).append(task.id)
     for (code, message), tasks in groups.items():
@@ -45,7 +48,7 @@ def _fail_tasks(state: State, now: int) -> Iterator[e.Decision]:
             yield e.TasksFailed(tasks=some, code=code, message=message)
 
 
-def _find_failure(state: State, task: TaskRecord, now: int) -> tuple[str, str] | None:
+def _find_failure(state: State, task: TaskRecord, *, age: float) -> tuple[str, str] | None:
     lost = _find_lost(state, task.node, task.boot)
     if lost is not None:
         return lost, "the node that worked on the request was " + _WHAT_HAPPENED[lost]
@@ -53,7 +56,7 @@ def _find_failure(state: State, task: TaskRecord, now: int) -> tuple[str, str] |
         lost = _find_lost(state, task.gateway, task.gateway_boot)
         if lost is not None:
             return lost, "the node that took the request was " + _WHAT_HAPPENED[lost]
-    if task.deadline and now > task.deadline + DEADLINE_SLACK:
+    if task.time_limit and age > task.time_limit / 1000 + DEADLINE_SLACK:
         return Code.DEADLINE_EXCEEDED, "the request did not end before its deadline"
     return None
 

@@ -11,6 +11,6 @@ def delay_before(attempt: int) -> float:
     return min(FIRST_DELAY * 2 ** (attempt - 2), LONGEST_DELAY)
 
 
-def retry_time(attempt: int, *, most: int, now: int) -> int:
-    """Give the Unix time in ms of the start after failed start number `attempt`; 0 when no more are made."""
-    return 0 if attempt >= most else now + round(1000 * delay_before(attempt + 1))
+def pause_after(attempt: int, *, most: int) -> float:
+    """Give the seconds between failed start number `attempt` and the next one; 0 when no more are made."""
+    return 0 if attempt >= most else delay_before(attempt + 1)

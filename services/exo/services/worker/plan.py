@@ -38,15 +38,16 @@ class LocalRunner(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool
     """Whether a process exists; False between two attempts."""
     stopping: bool = False
+    is_due: bool = False
+    """Whether a failed one has waited long enough to be started again."""
     tasks: frozenset[TaskId] = frozenset()
 
 
 class Local(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node knows by itself; `now` is Unix time in ms."""
+    """What a node knows by itself."""
 
     node: NodeId
     boot: BootId
-    now: int
     runners: dict[RunnerId, LocalRunner] = {}
     known_tasks: Container[Attempt] = ()
     """What this process life has dispatched or failed."""
@@ -95,13 +96,8 @@ def _start(state: State, local: Local) -> Iterator[Action]:
             if shard.node != local.node:
                 continue
             runner = local.runners.get(shard.runner)
-            if runner is None or _is_due_again(runner, local.now):
+            if runner is None or (not runner.alive and runner.is_due):
                 yield StartRunner(instance, shard)
-
-
-def _is_due_again(runner: LocalRunner, now: int) -> bool:
-    status = runner.status
-    return not runner.alive and isinstance(status, Failed) and 0 < status.retry_at <= now
 
 
 def _dispatch(state: State, local: Local) -> Iterator[Action]:

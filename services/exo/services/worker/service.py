@@ -175,7 +175,6 @@ class Worker:
         return Local(
             node=self._settings.node,
             boot=self._settings.boot,
-            now=self._clock.now(),
             runners={key: one.view() for key, one in self._supervisors.items()},
             known_tasks=self._known,
             unsaid_ends=self._ends.unsaid,
@@ -256,13 +255,10 @@ class Worker:
         if view.stopping:
             self._supervisors.pop(view.id, None)
         elif isinstance(view.status, Failed) and view.status.retry_at:
-            await self._sleep_until(view.status.retry_at)
+            # Timers may fire a millisecond early, and nobody would wake us again.
+            while (pause := supervisor.pause) > 0:
+                await self._clock.sleep(pause)
         self._changed.set()
-
-    async def _sleep_until(self, moment: int) -> None:
-        """Sleep until a Unix time in ms. Timers may fire a millisecond early, and nobody would wake us again."""
-        while (left := moment - self._clock.now()) > 0:
-            await self._clock.sleep(left / 1000)
 
     async def _stop_one(self, supervisor: Supervisor) -> None:
         await supervisor.stop(grace=0)
@@ -292,7 +288,7 @@ class Worker:
                 task=task.id,
                 attempt=task.attempt,
                 request=request,
-                deadline=task.deadline,
+                time_limit=task.time_limit,
                 priority=task.priority,
             )
             await supervisor.generate(frame)

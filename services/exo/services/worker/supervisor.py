@@ -13,7 +13,7 @@ import structlog
 from exo.services.clock import Clock
 from exo.services.placement.memory import engine_of
 from exo.services.settings import NodeSettings
-from exo.services.worker.backoff import STABLE_AFTER, retry_time
+from exo.services.worker.backoff import STABLE_AFTER, pause_after
 from exo.services.worker.options import build_options
 from exo.services.worker.plan import LocalRunner
 from exo.services.worker.process import Exit, FrameError, RunnerProcess, start_runner
@@ -77,6 +77,7 @@ class Supervisor:
         self._reported: Failed | None = None
         self._reported_at = 0.0
         self._ready_since: float | None = None
+        self._due_at = 0.0
         self._heard_at = 0.0
         self._moved_at = 0.0
         self._progress_at = 0.0
@@ -96,8 +97,14 @@ class Supervisor:
             status=self._status,
             alive=self._alive,
             stopping=self._stopping,
+            is_due=isinstance(self._status, Failed) and self._status.retry_at > 0 and self.pause <= 0,
             tasks=frozenset(self._tasks.keys() - self._cancelled),
         )
+
+    @property
+    def pause(self) -> float:
+        """Seconds until a failed one may be started again, on the clock that no correction of the time turns."""
+        return self._due_at - self._clock.monotonic()
 
     @property
     def pid(self) -> int | None:
@@ -331,12 +338,14 @@ class Supervisor:
         if self._ready_since is not None and self._clock.monotonic() - self._ready_since >= STABLE_AFTER:
             self._attempt = 1
         most = self._attempt if code in _FINAL else self._settings.max_retries
+        pause = pause_after(self._attempt, most=most)
+        self._due_at = self._clock.monotonic() + pause
         return Failed(
             code=code,
             message=message,
             evidence=evidence,
             attempt=self._attempt,
-            retry_at=retry_time(self._attempt, most=most, now=self._clock.now()),
+            retry_at=self._clock.now() + round(1000 * pause) if pause else 0,
         )
 
     async def _end_tasks(self, code: str, message: str) -> None:
