@@ -50,6 +50,7 @@ def create_app(bus: Bus, ports: GatewayPorts, *, node: NodeIdentity, settings: G
         policy=gateway.settings.access,
         metrics=gateway.metrics,
         begin_shutdown=gateway.event_streams.stopping.set,
+        count_answers=lambda: len(gateway.hub),
     )
 
 

@@ -29,13 +29,21 @@ class Edge:
     """Wraps the app. One instance per gateway."""
 
     def __init__(
-        self, app: ASGIApp, *, policy: AccessPolicy, metrics: Metrics, begin_shutdown: Callable[[], None]
+        self,
+        app: ASGIApp,
+        *,
+        policy: AccessPolicy,
+        metrics: Metrics,
+        begin_shutdown: Callable[[], None],
+        count_answers: Callable[[], int],
     ) -> None:
         self._app = app
         self._policy = policy
         self._metrics = metrics
         self.begin_shutdown = begin_shutdown
         """Ends the streams that have no end of their own; called before connections are waited for."""
+        self.count_answers = count_answers
+        """Gives how many answers are on their way to clients, whichever node makes them."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; everything but HTTP passes through."""

@@ -48,7 +48,7 @@ STATUS: Final[dict[Code, tuple[int, str]]] = {
     Code.CANCELLED: (499, INVALID),
     Code.RUNNER_FAILED: (500, SERVER),
     Code.ENGINE_FAILED: (500, SERVER),
-    Code.NODE_RESTARTED: (500, SERVER),
+    Code.NODE_RESTARTED: (503, SERVER),
     Code.NODE_TIMED_OUT: (500, SERVER),
     Code.CLUSTER_MERGED: (503, SERVER),
     Code.RESUME_EXPIRED: (410, INVALID),

@@ -1,20 +1,19 @@
 """The composition root: one node, from its place in the cluster to its API, and backwards again.
 
 Started by `exo.ops.start` inside the event loop. Order of starting: the API's port, the cluster (which
-finds a hub or becomes it), services, HTTP, models. Order of stopping: running answers end while clients
-can still read them, then HTTP stops, then the services leave and write their last facts, then the
-cluster is left. A second signal ends all at once; the children notice by their pipes.
+finds a hub or becomes it), services, HTTP, models. Order of stopping: the cluster hears that this node
+is about to, running answers end while clients can still read them, then HTTP stops, then the services
+leave and write their last facts, then the cluster is left.
 """
 
 import asyncio
 import importlib
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -23,14 +22,16 @@ from exo.broker.credentials import Credentials
 from exo.gateway.listening import AddressInUseError, bind
 from exo.ops.banner import api_url, exo_version
 from exo.ops.compose import make_cluster_settings, make_gateway_settings, make_node_settings, needs_keys
-from exo.ops.errors import FAILED, OK, CommandError
+from exo.ops.errors import OK, CommandError
 from exo.ops.identity import NodeIdentity
 from exo.ops.join_line import make_join_line
 from exo.ops.layers import Loaded
+from exo.ops.leaving import leave_work
 from exo.ops.node_cluster import NodeCluster
 from exo.ops.node_file import RunningNode, remove_node_file, write_node_file
 from exo.ops.ready import make_ready_lines
 from exo.ops.secret import ClusterSecret
+from exo.ops.signals import StopSignals
 from exo.services.node import NodeServices
 from exo.streams.ids import BootId, new_boot_id
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from exo.gateway.edge import Edge
 
 log = structlog.get_logger(__name__)
+
+STOP_PATIENCE: Final = 8.0
+"""Seconds that a stop may take, beside what running requests get."""
 
 
 async def run_node(
@@ -47,8 +51,8 @@ async def run_node(
 
     `when_ready` gets the lines for the person at the terminal once the asked models serve.
     """
-    stopping = _listen_for_signals()
     settings, paths, boot = loaded.settings, loaded.paths, new_boot_id()
+    stopping = StopSignals(patience=settings.shutdown_grace + STOP_PATIENCE)
     async with AsyncExitStack() as stack:
         stack.callback(log.info, "exo has stopped")
         # Loading the web framework takes as long as finding the others: both at once.
@@ -67,21 +71,26 @@ async def run_node(
             extra_processes=lambda: [cluster.server_pid] if cluster.server_pid is not None else [],
             prober=cluster.peers,
         )
+        stopping.on_stop(cluster.begin_leaving)
         stack.push_async_callback(cluster.stop)
         await _until_stopped(cluster.start(services.projection), stopping)
-        if stopping.is_set():
+        if stopping.asked:
             return OK
-        stack.push_async_callback(services.stop, grace=settings.shutdown_grace)
-        await services.start()
+        stack.push_async_callback(services.stop)
+        await _until_stopped(services.start(), stopping)
+        if stopping.asked:
+            return OK
         url = api_url(settings.host, port) if listener is not None else ""
+        count_answers: Callable[[], int] = int
         if listener is not None and loading is not None:
             await loading
             from exo.gateway.serve import serve
 
             app = _make_app(cluster, services, loaded, identity=identity, boot=boot)
             await stack.enter_async_context(serve(app, listener))
+            count_answers = app.count_answers
         # Answers that run get their grace, and their last words, while HTTP is still up.
-        stack.push_async_callback(services.worker.stop, grace=settings.shutdown_grace)
+        stack.push_async_callback(leave_work, services, count_answers=count_answers, grace=settings.shutdown_grace)
         stack.callback(remove_node_file, paths.node_file)
         _publish_address(loaded, identity, cluster, url=url)
         placed = [instance.model.model_id for instance in services.projection.state.instances.values()]
@@ -99,7 +108,7 @@ async def run_node(
         return await _launch_and_wait(url, settings.models, stopping=stopping, when_ready=tell_ready)
 
 
-async def _until_stopped(work: Coroutine[None, None, None], stopping: asyncio.Event) -> None:
+async def _until_stopped(work: Coroutine[None, None, None], stopping: StopSignals) -> None:
     """Finish `work` unless a signal comes first: a node that finds no hub must still be easy to end."""
     working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
     try:
@@ -117,22 +126,6 @@ def _bind(host: str, port: int) -> socket.socket:
         return bind(host, port)
     except AddressInUseError as error:
         raise CommandError(str(error)) from error
-
-
-def _listen_for_signals() -> asyncio.Event:
-    stopping = asyncio.Event()
-
-    def stop(name: str) -> None:
-        if stopping.is_set():
-            log.warning("a second signal: stopping at once", signal=name)
-            os._exit(FAILED)
-        log.info("stopping; a second signal ends at once", signal=name)
-        stopping.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number.name)
-    return stopping
 
 
 def _load_gateway() -> None:
@@ -174,7 +167,7 @@ def _publish_address(loaded: Loaded, identity: NodeIdentity, cluster: Cluster, *
 
 
 async def _launch_and_wait(
-    url: str, models: Sequence[str], *, stopping: asyncio.Event, when_ready: Callable[[list[str]], None]
+    url: str, models: Sequence[str], *, stopping: StopSignals, when_ready: Callable[[list[str]], None]
 ) -> int:
     """Bring the asked models up beside a node that serves already; a model that fails leaves the node up."""
 

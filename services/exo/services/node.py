@@ -3,7 +3,7 @@
 Made before the cluster is joined, because its projection is what a new hub begins with. Start order:
 follow the log, then listen to gauges, know the own models, be present; only then work and rule. Stop
 order: the runners end while everything still works, then the last facts are written, then the lease is
-given up, then following ends, then State goes to disk.
+given up, then following ends, then State goes to disk. No step waits long for a hub that is not there.
 """
 
 import asyncio
@@ -38,7 +38,9 @@ from exo.services.telemetry.service import Telemetry
 from exo.services.worker.service import Worker
 from exo.streams import control, subjects
 from exo.streams.codec import decode_as, encode
-from exo.streams.ids import new_instance_id
+from exo.streams.commands import DrainNode, subject_of_command
+from exo.streams.envelope import headers_of_fact
+from exo.streams.ids import new_command_id, new_instance_id
 from exo.streams.models import ModelCard
 from exo.streams.placements import Preview
 from exo.streams.state import State
@@ -46,8 +48,11 @@ from exo.streams.state import State
 log = structlog.get_logger(__name__)
 
 START_TIMEOUT = 30.0
-STOP_GRACE = 5.0
-_DRAIN_TIMEOUT = 5.0
+LEAVE_PATIENCE = 1.0
+"""Seconds that the master gets to give this node nothing new."""
+
+STEP_PATIENCE = 2.0
+"""Seconds that each step of stopping gets, while the hub is connected: it may hang all the same."""
 
 
 class NodeServices:
@@ -167,15 +172,30 @@ class NodeServices:
         self._launch("standby", self._keep_standby)
         log.info("the node has started", node=self._settings.node, applied=self.projection.state.applied)
 
-    async def stop(self, *, grace: float = STOP_GRACE) -> None:
+    async def begin_leaving(self) -> None:
+        """Have the others give this node nothing new, if there are others and a master to ask; `stop` must follow."""
+        state, own = self.projection.state, self._settings.node
+        has_others = any(record.online for node, record in state.nodes.items() if node != own)
+        if not (has_others and self._bus.connected) or own not in state.nodes or state.nodes[own].draining:
+            return
+        command = DrainNode(command_id=new_command_id(), issued_at=self._clock.now(), node=own, on=True)
+        headers = headers_of_fact(command.command_id)
+        try:
+            async with asyncio.timeout(LEAVE_PATIENCE):
+                await self._bus.append(subject_of_command(command), encode(command), headers=headers)
+                await self.projection.wait(lambda state: state.nodes[own].draining)
+        except (BrokerError, TimeoutError) as error:
+            log.info("the others were not asked to give this node nothing new", reason=str(error) or "no answer")
+
+    async def stop(self, *, grace: float = 0) -> None:
         """Take the node down in good order; requests may run for `grace` more seconds."""
         await self._end("telemetry", "thunderbolt", "links", "models", "merger", "standby")
-        await self._step("runners", self.worker.stop(grace=grace))
+        await self._step("runners", self.worker.stop(grace=grace), patience=grace + 2 * STEP_PATIENCE)
         await self._end("worker", "membership")
         await self._step("farewell", self._leave())
         await self._end("candidacy")
-        for subscription in self._subscriptions:
-            await self._step("control", subscription.stop())
+        ends = [subscription.stop() for subscription in self._subscriptions]
+        await self._step("control", asyncio.gather(*ends, return_exceptions=True))
         await self._end("journal", "gauges", "projection")
         await self._standby.write(self.projection.state)
         log.info("the node has stopped", node=self._settings.node)
@@ -220,9 +240,9 @@ class NodeServices:
         await master.run()
 
     async def _leave(self) -> None:
-        if "journal" in self._tasks:
+        if "journal" in self._tasks and self._bus.connected:
             await self._membership.leave()
-            await self._journal.drain(timeout=_DRAIN_TIMEOUT)
+            await self._journal.drain(timeout=STEP_PATIENCE)
 
     async def _answer_control(self) -> None:
         async def count(payload: bytes) -> bytes:
@@ -246,12 +266,15 @@ class NodeServices:
         tasks = [self._tasks.pop(name) for name in names if name in self._tasks]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=STEP_PATIENCE)
+            for task in late:
+                log.warning("a service is slow to end", service=task.get_name())
 
-    async def _step(self, name: str, work: Awaitable[None]) -> None:
+    async def _step(self, name: str, work: Awaitable[object], *, patience: float = STEP_PATIENCE) -> None:
         """Do one step of stopping; one that fails must not keep the next ones from being done."""
         try:
-            async with asyncio.timeout(_DRAIN_TIMEOUT + STOP_GRACE + 10):
+            async with asyncio.timeout(patience):
                 await work
         except (BrokerError, TimeoutError) as error:
             log.warning("a step of stopping failed", step=name, error=str(error) or type(error).__name__)

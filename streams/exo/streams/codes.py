@@ -71,7 +71,7 @@ class Code(StrEnum):
     ENGINE_FAILED = "engine_failed"
     """The engine raised an error on this one request."""
     NODE_RESTARTED = "node_restarted"
-    """The node was restarted while it worked on the request."""
+    """The node was stopped or restarted while it worked on the request."""
     NODE_TIMED_OUT = "node_timed_out"
     """The node that worked on the request is gone."""
     RESUME_EXPIRED = "resume_expired"
