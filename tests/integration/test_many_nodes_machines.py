@@ -4,10 +4,14 @@ import asyncio
 import shutil
 import signal
 import socket
+import time
+from functools import partial
 from pathlib import Path
 
+import httpx2
 import pytest
 
+from support.chat import body_of
 from support.clocks import wrong_clock
 from support.disks import fill, small_disk
 from support.hosts import Lan
@@ -62,26 +66,42 @@ async def test_a_thousand_descriptors_are_enough_or_said_not_to_be(tmp_path: Pat
 
 
 @pytest.mark.timeout(180)
-def test_a_full_disk_is_named_and_left_behind(tmp_path: Path) -> None:
-    with starting(tmp_path) as starter:
+async def test_a_full_disk_is_named_and_left_behind(tmp_path: Path) -> None:
+    with starting(tmp_path, env=SLOW) as starter:
         store = tmp_path / "node0" / "nats"
-        hub = starter.start(prefix=small_disk(store, megabytes=96))
-        other = starter.start()
+        hub = await asyncio.to_thread(starter.start, prefix=small_disk(store, megabytes=96))
+        other = await asyncio.to_thread(starter.start)
         members = starter.members
-        assert members.settle() is hub
-        hub.place()
-        hog = fill(hub, store)
-        # What must be stored is refused with a reason, or stored by another hub; it is never lost in silence.
-        assert say(other, "served") in {"served", "broker_unavailable", "master_unavailable"}
-        members.wait(
-            lambda: any("store_disk_full" in node.findings() for node in members.running),
-            seconds=30,
-            what="the finding about the disk",
-        )
+        assert await asyncio.to_thread(members.settle) is hub
+        await asyncio.to_thread(hub.place)
+        async with RunningStreams([hub, other]) as streams:
+            hog = await asyncio.to_thread(fill, hub, store)
+            await asyncio.to_thread(
+                members.wait, lambda: "store_disk_full" in hub.findings(), seconds=10, what="the finding"
+            )
+            for node in members.running:
+                await asyncio.to_thread(members.wait, partial(is_refused, node), seconds=5, what="the refusal")
+            for record in await streams.end():
+                record.check_whole()
+        before = hub.broker_pid()
         hog.unlink()
-        members.wait(lambda: say(other, "room again") == "room again", seconds=60, what="service")
-        members.settle()
-        assert hub.running
+        freed = time.monotonic()
+        await asyncio.to_thread(members.wait, lambda: say(other, "room") == "room", seconds=30, what="service")
+        assert time.monotonic() - freed < 10
+        assert await asyncio.to_thread(members.settle) is hub
+        assert "store_disk_full" not in hub.findings()
+        assert hub.broker_pid() != before
+        # What ended while nothing could be stored was told again.
+        members.wait(lambda: not hub.agreed()["tasks"], seconds=20, what="the end of all requests in State")
+        assert sum(map(len, members.wait_agreement()["ended_tasks"]["pages"])) > 2 * 5
+
+
+def is_refused(node: Member) -> bool:
+    """Whether a node says at once that, and why, nothing new is stored."""
+    asked = time.monotonic()
+    answer = httpx2.post(f"{node.url}/v1/chat/completions", json=body_of("hello") | {"stream": False}, timeout=30)
+    assert time.monotonic() - asked < 5
+    return answer.status_code == 503 and "the disk under the message store has" in answer.json()["error"]["message"]
 
 
 async def test_a_deleted_store_is_noticed_and_made_anew(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ class FakeCluster:
         self.cancelled: set[TaskId] = set()
         self.commands: list[c.Command] = []
         self.answering = True
+        self.full = ""
+        """Why the broker's store takes nothing new."""
         self.cancelled_here: list[TaskId] = []
         """What the gateway dropped by itself, without a master."""
         self.loading: asyncio.Event | None = None
@@ -145,6 +147,9 @@ class FakeCluster:
 
     def explain(self) -> str:
         return "node test was hub and is being replaced"
+
+    def explain_full(self) -> str:
+        return self.full
 
     async def cancel_task(self, task: TaskId, *, reason: str) -> bool:
         assert reason

@@ -35,7 +35,7 @@ from exo.broker.arbitration import (
 from exo.broker.cluster_report import ClusterReport, make_report
 from exo.broker.credentials import Credentials
 from exo.broker.errors import BrokerError, BusUnavailableError
-from exo.broker.findings import STORE_REMOVED, find_in_peers, hub_cannot_start, hub_unreachable
+from exo.broker.findings import STORE_DISK_FULL, STORE_REMOVED, find_in_peers, hub_cannot_start, hub_unreachable
 from exo.broker.hello import Hello, Role
 from exo.broker.hub_watch import HubWatch
 from exo.broker.mover import Mover
@@ -157,6 +157,16 @@ class Cluster:
     def explain(self) -> str:
         """Say in half a sentence who is hub, or who was and what is happening."""
         return self._situation.why
+
+    def explain_full(self) -> str:
+        """Say why the hub's store takes nothing new, empty when it does."""
+        peer = self.peers.reached().get(self.hub)
+        return peer.hello.full if peer is not None else self._find_full()
+
+    def _find_full(self) -> str:
+        hub = self._mover.office.hub
+        trouble = hub.watch.trouble if hub is not None and hub.watch is not None else None
+        return trouble.message if trouble is not None and trouble.code == STORE_DISK_FULL else ""
 
     def report(self) -> ClusterReport:
         """Give what this node knows of the cluster."""
@@ -421,6 +431,7 @@ class Cluster:
             hub_session=situation.session if situation.hub else NO_SESSION,
             hub_addresses=situation.addresses if situation.hub else (),
             present=len(self._list_followers()) + 1 if situation.role == "hub" else 0,
+            full=self._find_full() if situation.role == "hub" else "",
             stands=situation.stands,
             worker=self.settings.worker,
             fingerprint=self.settings.fingerprint,

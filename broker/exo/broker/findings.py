@@ -9,9 +9,15 @@ from typing import Final
 from exo.broker.peering import PeersReport
 from exo.streams.findings import NodeFinding
 
-_TOLD: Final = {"secret_mismatch", "version_incompatible", "duplicate_node", "other_cluster"}
-"""Refusals that somebody should act on."""
+REFUSAL_REMEDIES: Final[dict[str, str]] = {
+    "secret_mismatch": "`exo cluster join SECRET` on the machine that lacks it; `exo cluster secret` prints it",
+    "version_incompatible": "install the same version on both",
+    "duplicate_node": "stop one of the two, delete `node_id` in its data directory, and start it again",
+    "other_cluster": "to join the two, start both with the same --namespace",
+}
+"""What to do about those refusals that somebody should act on, by code."""
 
+STORE_DISK_FULL: Final = "store_disk_full"
 STORE_REMOVED: Final = NodeFinding(
     code="store_removed",
     message="the message store was deleted while in use; the cluster went on from what every node holds",
@@ -40,8 +46,8 @@ def hub_cannot_start(reason: object) -> NodeFinding:
 def find_in_peers(peers: PeersReport, *, alone: bool, join_address: str) -> Iterator[NodeFinding]:
     """Name what keeps nodes apart. `join_address` is where others reach this node, empty with `--local`."""
     for refusal in peers.refusals:
-        if refusal.code in _TOLD:
-            yield NodeFinding(code=refusal.code, message=refusal.reason)
+        if refusal.code in REFUSAL_REMEDIES:
+            yield NodeFinding(code=refusal.code, message=refusal.reason, remedy=REFUSAL_REMEDIES[refusal.code])
     for bad in peers.bad_addresses:
         yield NodeFinding(
             code="bad_peer_address",

@@ -57,6 +57,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Where the hub's NATS listens, `host:port`; said by the hub and repeated by its followers."""
     present: int = 0
     """Said by a hub: the nodes that follow it, itself included."""
+    full: str = ""
+    """Said by a hub: why nothing new should be stored there; empty when it may."""
     addresses: tuple[str, ...] = ()
     """Where the sender's own cluster port can be tried."""
     members: tuple[Member, ...] = ()

@@ -17,6 +17,7 @@ import structlog
 
 from exo.broker.connect import Connection
 from exo.broker.errors import BrokerError
+from exo.broker.findings import STORE_DISK_FULL
 from exo.broker.monitor import Monitor
 from exo.broker.server import NatsServer
 from exo.streams.findings import NodeFinding
@@ -29,13 +30,17 @@ HANG: Final = 3.0
 """Seconds without an answer after which a server that lives counts as hung."""
 
 LITTLE: Final = 32 * MIB
-"""Bytes: a disk with less to spare counts as full."""
+"""Bytes: a disk with less to spare counts as full. What is left is for the requests that run."""
 
-ENOUGH: Final = 128 * MIB
+ENOUGH: Final = 2 * LITTLE
 """Bytes of room at which a server that refuses to write is started again."""
 
-RETRY: Final = 30.0
-"""Seconds between two such starts."""
+FIRST_PAUSE: Final = 2.0
+LONGEST_PAUSE: Final = 30.0
+"""Seconds between two such starts; each that did not help doubles them."""
+
+NO_ROOM: Final = "no space left"
+"""In nats-server's word for an error that stays after there is room."""
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -47,10 +52,11 @@ class Health(msgspec.Struct, frozen=True):
 
 def judge_store(health: Health) -> NodeFinding | None:
     """Name what is wrong."""
-    if health.room < LITTLE:
+    if health.room < LITTLE or (NO_ROOM in health.error and health.room < ENOUGH):
         return NodeFinding(
-            code="store_disk_full",
-            message=f"the disk under the message store has {health.room // MIB} MiB left; nothing new is stored",
+            code=STORE_DISK_FULL,
+            message=f"the disk under the message store has {health.room // MIB} MiB left and needs {ENOUGH // MIB}; "
+            "new requests are refused",
             remedy="free some space; exo goes on by itself",
         )
     if health.error:
@@ -62,9 +68,9 @@ def judge_store(health: Health) -> NodeFinding | None:
     return None
 
 
-def should_restart(health: Health, *, since_restart: float) -> bool:
-    """A server that once met a full disk writes again only after a restart."""
-    return bool(health.error) and health.room >= ENOUGH and since_restart >= RETRY
+def should_restart(health: Health, *, since_restart: float, pause: float) -> bool:
+    """A server that once met a full disk writes again only after a restart, for which there must be room."""
+    return bool(health.error) and health.room >= ENOUGH and since_restart >= pause
 
 
 class Watch:
@@ -76,7 +82,8 @@ class Watch:
         self._admin = admin
         self._on_store_lost = on_store_lost
         self._inode = _inode_of(server.settings.store)
-        self._restarted_at = -RETRY
+        self._restarted_at = float("-inf")
+        self._pause = FIRST_PAUSE
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     def start(self) -> None:
@@ -135,9 +142,12 @@ class Watch:
             log.error("message store", code=found.code, reason=found.message)
         self.trouble = found
         now = asyncio.get_running_loop().time()
-        if should_restart(health, since_restart=now - self._restarted_at):
+        if should_restart(health, since_restart=now - self._restarted_at, pause=self._pause):
+            # Started again in vain so shortly after: the next one waits for longer.
+            in_vain = now - self._restarted_at < 2 * LONGEST_PAUSE
+            self._pause = min(2 * self._pause, LONGEST_PAUSE) if in_vain else FIRST_PAUSE
             self._restarted_at = now
-            log.warning("there is room again; starting nats-server again", room=health.room)
+            log.warning("there is room; starting nats-server again", room=health.room, error=health.error)
             await self._server.kill()
 
     async def _ask(self) -> Health | None:

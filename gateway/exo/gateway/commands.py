@@ -111,7 +111,7 @@ class Commander:
     def _describe_silence(self, key: CommandId, waited: float) -> GatewayError:
         if not self._outages.connected.is_set():
             return self._outages.describe()
-        return GatewayError(
+        return self._outages.find_full() or GatewayError(
             Code.MASTER_UNAVAILABLE,
             f"No master answered within {waited:g} s. `GET /v1/commands/{key}` tells whether the command was decided "
             "later.",

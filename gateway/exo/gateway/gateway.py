@@ -45,7 +45,7 @@ class Gateway:
         self.node = node
         self.settings = settings
         self.metrics = Metrics()
-        self.outages = Outages(bus, self.states, explain=self.cluster.explain)
+        self.outages = Outages(bus, self.states, explain=self.cluster.explain, explain_full=self.cluster.explain_full)
         self.commander = Commander(bus, self.states, outages=self.outages, timeout=settings.command_timeout)
         self.hub = RelayHub(bus, self.states, outages=self.outages, settings=settings, spawn=self.spawn)
         self.canceller = Canceller(

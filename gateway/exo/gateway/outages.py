@@ -20,15 +20,22 @@ PATIENCE: Final = 20.0
 
 
 class Outages:
-    """One per gateway. `explain` says in words who is hub, or who was and what is happening."""
+    """One per gateway.
 
-    def __init__(self, bus: Bus, states: StateSource, *, explain: Callable[[], str]) -> None:
+    `explain` says in words who is hub, or who was and what is happening; `explain_full` why the broker's
+    store takes nothing new, if it does not.
+    """
+
+    def __init__(
+        self, bus: Bus, states: StateSource, *, explain: Callable[[], str], explain_full: Callable[[], str] = str
+    ) -> None:
         self.lost_at = 0.0
         """Since when there is no broker, on the monotonic clock; 0 while there is one."""
         self.connected = asyncio.Event()
         if bus.connected:
             self.connected.set()
         self._explain = explain
+        self._explain_full = explain_full
         self._returned_at = float("-inf")
         self._listeners: list[Callable[[], None]] = []
         self._stop_listening = (bus.on_connection_change(self._on_connection), states.on_session(self._on_session))
@@ -49,6 +56,11 @@ class Outages:
                 await self.connected.wait()
         except TimeoutError as error:
             raise self.describe() from error
+
+    def find_full(self) -> GatewayError | None:
+        """Give the refusal of whatever would have to be stored, if the store is full."""
+        reason = self._explain_full()
+        return GatewayError(Code.BROKER_UNAVAILABLE, f"Nothing new can be stored: {reason}.") if reason else None
 
     def describe(self) -> GatewayError:
         """Give the refusal of whoever cannot be served without the broker."""

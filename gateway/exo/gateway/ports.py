@@ -73,6 +73,10 @@ class ClusterSource(Protocol):
         """Say in half a sentence who is hub, or who was and what is happening."""
         ...
 
+    def explain_full(self) -> str:
+        """Say why the broker's store takes nothing new; empty when it does."""
+        ...
+
 
 class LocalTasks(Protocol):
     """Requests at work on this node."""

@@ -78,11 +78,13 @@ class Submitter:
         Beside it comes the stored request without its text, which is all that rendering needs.
         """
         await self._outages.wait_connected(timeout=self._settings.command_timeout)
+        if (full := self._outages.find_full()) is not None:
+            raise full
         model = await self._require_running(request.model)
         task = new_task_id()
         resume = ResumeRecord(dialect=dialect, created=int(time()), stream=stream, options=options, key=key)
         prepared = self._requests.prepare(StoredRequest(task=task, request=request, resume=resume))
-        relay = await self._hub.open(task, cancels=on_disconnect == "cancel", on_begun=self._submissions.note_begun)
+        relay = await self._hub.open(task, cancels=on_disconnect == "cancel", keeper=self._submissions)
         command = SubmitTask(
             command_id=new_command_id(),
             issued_at=now_ms(),

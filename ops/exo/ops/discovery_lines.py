@@ -6,6 +6,7 @@ node's own finding.
 
 from collections.abc import Iterator
 
+from exo.broker.findings import REFUSAL_REMEDIES
 from exo.broker.peering import Attempt, Refusal, Stranger
 from exo.ops.cluster_report import ClusterAnswer, Report
 from exo.ops.terminal import show_duration
@@ -49,8 +50,10 @@ def _describe_refusal(refusal: Refusal, now: float) -> str:
     who = f"{refusal.name or refusal.node or 'a node'} at {refusal.address}"
     times = f", {refusal.times} times" if refusal.times > 1 else ""
     ago = show_duration(now - refusal.refused_at / 1000)
+    remedy = REFUSAL_REMEDIES.get(refusal.code)
+    do = f"; {remedy}" if remedy else ""
     turned = f"refused {who}" if refusal.by_us else f"refused by {who}"
-    return f"{turned} ({ago} ago{times}): {refusal.reason}"
+    return f"{turned} ({ago} ago{times}): {refusal.reason}{do}"
 
 
 def _describe_stranger(stranger: Stranger, report: Report) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from exo.broker.findings import REFUSAL_REMEDIES
 from exo.ops.cluster_report import ClusterAnswer
 from exo.ops.findings import Finding
 
@@ -17,12 +18,6 @@ _OPEN_PORTS = {
     "firewalld": "sudo firewall-cmd --permanent --add-port={port}/tcp --add-port={nats_port}/tcp --add-port=5353/udp"
     " && sudo firewall-cmd --reload",
     "macos": "System Settings > Privacy & Security > Local Network: allow the terminal, or exo",
-}
-_REFUSED = {
-    "secret_mismatch": "`exo cluster join SECRET` on the machine that lacks it; `exo cluster secret` prints it",
-    "version_incompatible": "install the same version on both",
-    "duplicate_node": "stop one of the two, delete `node_id` in its data directory, and start it again",
-    "other_cluster": "to join the two, start both with the same --namespace",
 }
 
 
@@ -93,9 +88,10 @@ def _check_report(facts: ClusterFacts, answer: ClusterAnswer) -> Iterator[Findin
     for finding in report.further_findings:
         yield Finding(finding.code.replace("_", " "), "warning", finding.message, finding.remedy)
     # Both sides refuse: one finding for each node is enough.
-    for refusal in {refusal.node: refusal for refusal in report.standing_refusals if refusal.code in _REFUSED}.values():
+    telling = (refusal for refusal in report.standing_refusals if refusal.code in REFUSAL_REMEDIES)
+    for refusal in {refusal.node: refusal for refusal in telling}.values():
         who = refusal.name or refusal.address
-        yield Finding("refused", "warning", f"{who}: {refusal.reason}", _REFUSED[refusal.code])
+        yield Finding("refused", "warning", f"{who}: {refusal.reason}", REFUSAL_REMEDIES[refusal.code])
 
 
 def _suggest_firewalls(facts: ClusterFacts) -> Iterator[Finding]:

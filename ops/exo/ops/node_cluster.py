@@ -32,6 +32,10 @@ class NodeCluster:
         """Say in half a sentence who is hub, or who was and what is happening."""
         return self._cluster.explain()
 
+    def explain_full(self) -> str:
+        """Say why the broker's store takes nothing new; empty when it does."""
+        return self._cluster.explain_full()
+
     async def rekey(self) -> Rekeyed:
         """Use the secret that can be read now, or none; `GatewayError` when what is there is none."""
         try:

@@ -7,7 +7,7 @@ from exo.broker.peering import Peer
 from exo.broker.permissions import HUB, MASTER, READER, permit
 from exo.broker.pulse import PERIOD, SLEPT, has_slept
 from exo.broker.reaching import list_targets
-from exo.broker.watch import ENOUGH, LITTLE, RETRY, Health, judge_store, should_restart
+from exo.broker.watch import ENOUGH, FIRST_PAUSE, LITTLE, NO_ROOM, Health, judge_store, should_restart
 from exo.streams.ids import BootId, NodeId
 
 
@@ -17,7 +17,9 @@ from exo.streams.ids import BootId, NodeId
         (Health("", ENOUGH), None),
         (Health("", LITTLE - 1), "store_disk_full"),
         (Health("write error", LITTLE - 1), "store_disk_full"),
-        (Health("write error", ENOUGH), "store_unhealthy"),
+        (Health("write error", LITTLE), "store_unhealthy"),
+        (Health(f"write error: {NO_ROOM} on device", ENOUGH - 1), "store_disk_full"),
+        (Health(f"write error: {NO_ROOM} on device", ENOUGH), "store_unhealthy"),
     ],
 )
 def test_a_store_in_trouble_is_named(health: Health, code: str | None) -> None:
@@ -26,10 +28,13 @@ def test_a_store_in_trouble_is_named(health: Health, code: str | None) -> None:
 
 
 def test_a_server_that_refuses_to_write_is_started_again_once_there_is_room() -> None:
-    assert should_restart(Health("write error", ENOUGH), since_restart=RETRY)
-    assert not should_restart(Health("write error", ENOUGH - 1), since_restart=RETRY)
-    assert not should_restart(Health("write error", ENOUGH), since_restart=RETRY - 1)
-    assert not should_restart(Health("", ENOUGH), since_restart=RETRY)
+    def decide(health: Health, *, since_restart: float = FIRST_PAUSE) -> bool:
+        return should_restart(health, since_restart=since_restart, pause=FIRST_PAUSE)
+
+    assert decide(Health("write error", ENOUGH))
+    assert not decide(Health("write error", ENOUGH - 1))
+    assert not decide(Health("write error", ENOUGH), since_restart=FIRST_PAUSE - 1)
+    assert not decide(Health("", ENOUGH))
 
 
 def test_sleep_shows_in_a_late_beat_or_in_clocks_that_part() -> None:

@@ -290,6 +290,15 @@ async def test_a_lost_broker_is_waited_for_and_then_503(cluster: FakeCluster, se
     assert "node test was hub and is being replaced" in error["message"]
 
 
+async def test_a_full_store_is_503_at_once_with_the_reason(cluster: FakeCluster, client: Client) -> None:
+    cluster.full = "the disk under the message store has 0 MiB left"
+    response = await client.post("/v1/chat/completions", json=BODY)
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "broker_unavailable"
+    assert cluster.full in response.json()["error"]["message"]
+    assert cluster.commands == []
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_wait_for_the_first_chunk_is_measured(client: Client, *, stream: bool) -> None:
     await client.post("/v1/chat/completions", json={**BODY, "stream": stream})

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from exo.broker.cluster_report import MethodReport
+from exo.broker.findings import REFUSAL_REMEDIES
 from exo.broker.peering import Attempt, BadAddress, Refusal, Stranger
 from exo.ops.banner import exo_version
 from exo.ops.cluster_report import ClusterAnswer, MemberView, Report
@@ -15,6 +16,7 @@ from exo.streams.ids import NodeId, SessionId
 from exo.streams.merges import Dropped, Merge
 
 NOW = 1_000.0
+REMEDY = REFUSAL_REMEDIES["secret_mismatch"]
 
 
 def describe(*merges: Merge, **fields: Any) -> list[str]:
@@ -59,11 +61,11 @@ def test_a_refusal_is_told_once() -> None:
     [
         (
             {"refusals": (refusal("secret_mismatch"),)},
-            "refused attic at 10.0.0.3:52414 (1m00s ago): it has another secret",
+            "refused attic at 10.0.0.3:52414 (1m00s ago): it has another secret; " + REMEDY,
         ),
         (
             {"refusals": (refusal("secret_mismatch", by_us=False, times=3),)},
-            "refused by attic at 10.0.0.3:52414 (1m00s ago, 3 times): it has another secret",
+            "refused by attic at 10.0.0.3:52414 (1m00s ago, 3 times): it has another secret; " + REMEDY,
         ),
         (
             {"attempts": (attempt("a:1", "timed_out", failures=4),)},
