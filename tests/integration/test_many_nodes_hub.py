@@ -149,6 +149,8 @@ async def test_one_hub_after_the_other_is_lost(members: Members) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(240)
 async def test_whole_cluster_goes_down_and_comes_back(members: Members) -> None:
+    for node in members.nodes:
+        node.keep_port()
     before = members.wait_agreement()
     await asyncio.gather(*(asyncio.to_thread(node.lose) for node in members.nodes))
     for node in members.nodes:

@@ -112,6 +112,10 @@ class Member(NodeProcess):
 
     # What happens to it.
 
+    def keep_port(self) -> None:
+        """Listen for the others where it does now when it is started again, as a machine outside of tests would."""
+        self.arguments = (*self.arguments, f"--cluster-port={self.cluster_port()}")
+
     def processes(self) -> list[psutil.Process]:
         """Give all of its processes: the node, its broker with the shim, its runners."""
         with suppress(psutil.NoSuchProcess):
