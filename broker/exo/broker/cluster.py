@@ -56,6 +56,9 @@ BUSY: Final = 0.1
 """Seconds between two looks while there is no hub; each change wakes the loop at once anyway."""
 
 CALM: Final = 0.5
+ALONE: Final = 2.0
+"""The same as a hub that knows of nobody else: whatever happens then wakes the loop."""
+
 HANDOVER: Final = 3.0
 """Seconds that a hub which leaves waits for its successor, or for followers that leave too."""
 
@@ -288,7 +291,12 @@ class Cluster:
                 self._fail(error)
             except Exception:
                 log.exception("a step of the cluster failed")
-            await self._pause(BUSY if self._situation.is_alone else CALM)
+            await self._pause(self._choose_pause())
+
+    def _choose_pause(self) -> float:
+        if self._situation.is_alone:
+            return BUSY
+        return CALM if self.peers.known() or not self.is_hub else ALONE
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -413,7 +421,8 @@ class Cluster:
     # What others call.
 
     async def _admit(self, hello: Hello) -> None:
-        await self._mover.admit(hello.node)
+        heard = {node: peer.heard_at for node, peer in self.peers.known().items()}
+        await self._mover.admit(hello.node, heard=heard)
 
     def _make_hello(self) -> Hello:
         peers, situation = self.settings.peers, self._situation

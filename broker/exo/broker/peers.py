@@ -257,9 +257,10 @@ class Peers:
 
     def _say_to_all(self) -> None:
         self._announcement = None
-        frame = self._encode_hello()
-        for link in self._table.links.values():
-            link.say(frame)
+        if self._table.links:
+            frame = self._encode_hello()
+            for link in self._table.links.values():
+                link.say(frame)
 
     async def _beat(self) -> None:
         while True:

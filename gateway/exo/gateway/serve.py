@@ -23,6 +23,8 @@ KEEP_ALIVE = 75
 """Seconds an idle connection is kept; longer than what proxies and SDK pools keep it for."""
 GRACE = 3
 """Seconds that running responses get when the server stops."""
+DATE = 1.0
+"""Seconds between two changes of the Date header."""
 
 
 class _Protocol(HttpToolsProtocol):
@@ -34,15 +36,26 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _Server(Server):
-    """uvicorn's server without its signal handlers, which says when it accepts connections."""
+    """uvicorn's server without its signal handlers, which says when it accepts connections.
+
+    It is told to stop by `leaving`, and so need not look ten times a second.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.accepting = asyncio.Event()
+        self.leaving = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.accepting.set()
+
+    async def main_loop(self) -> None:
+        while not self.leaving.is_set():
+            await self.on_tick(0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DATE):
+                    await self.leaving.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -79,4 +92,5 @@ async def serve(app: Edge, listener: socket.socket) -> AsyncGenerator[None]:
     finally:
         app.begin_shutdown()
         server.should_exit = True
+        server.leaving.set()
         await serving
