@@ -248,6 +248,8 @@ class FakeCluster:
         if attempt not in self._begun and not decision.task.resumed:
             self._begun.add(attempt)
             assert self._group is not None
+            if command.task in self._answers:
+                self._answers[command.task].cancel()
             self._answers[command.task] = self._group.create_task(self._answer(command.task))
 
     async def _run_master(self) -> None:

@@ -44,6 +44,11 @@ class Assembly:
             self._hand_out(following, ready)
         return True
 
+    def expect(self, attempt: int) -> None:
+        """Let only this attempt and later ones count, unless output has begun."""
+        if attempt > self.attempt and not self.output_begun:
+            self._turn_to(attempt)
+
     def fail(self, code: str, message: str, ready: list[Chunk]) -> bool:
         """End the answer with an error of our own, unless it has ended; gives whether it did."""
         if self.ended:
@@ -55,10 +60,13 @@ class Assembly:
         if chunk.attempt > self.attempt:
             if self.output_begun:
                 return False
-            self.attempt = chunk.attempt
-            self.next_index = 0
-            self._ahead.clear()
+            self._turn_to(chunk.attempt)
         return chunk.attempt == self.attempt
+
+    def _turn_to(self, attempt: int) -> None:
+        self.attempt = attempt
+        self.next_index = 0
+        self._ahead.clear()
 
     def _hand_out(self, chunk: Chunk, ready: list[Chunk]) -> None:
         ready.append(chunk)

@@ -15,7 +15,7 @@ from exo.broker.bus import Bus
 from exo.broker.errors import BrokerError
 from exo.gateway.outages import Outages
 from exo.gateway.ports import StateSource
-from exo.gateway.relay import Relay
+from exo.gateway.relay import Keeper, Relay
 from exo.gateway.settings import GatewaySettings
 from exo.streams import subjects
 from exo.streams.codes import Code
@@ -67,13 +67,13 @@ class RelayHub:
         *,
         cancels: bool,
         resumed: bool = False,
-        on_begun: Callable[[TaskId], None] | None = None,
+        keeper: Keeper | None = None,
     ) -> Relay:
         """Subscribe to a task's chunks from now on; a `resumed` one has chunks in the stream already.
 
-        `on_begun` is called once, with the first chunk of the answer.
+        `keeper` is told how far the answer is, and can have it begun anew before there is output.
         """
-        relay = Relay(task, on_gap=self._want_repair, on_begun=on_begun, cancels=cancels, resumed=resumed)
+        relay = Relay(task, on_gap=self._want_repair, keeper=keeper, cancels=cancels, resumed=resumed)
         relay.session = self._states.state.session
         relay.scanned_to = 0 if resumed else self._newest_sequence
         relay.subscription = await self._bus.subscribe(subjects.tokens_of_task(task), relay.receive)
@@ -95,6 +95,15 @@ class RelayHub:
         """End every relay of a task with an error, unless it has ended."""
         for relay in self._relays.get(task, ()):
             relay.fail(code, message)
+
+    def waits_for(self, task: TaskId) -> bool:
+        """Whether anybody still waits for a task."""
+        return any(not relay.ended for relay in self._relays.get(task, ()))
+
+    def expect(self, task: TaskId, *, attempt: int) -> None:
+        """Take nothing more of the attempts of a task before this one."""
+        for relay in self._relays.get(task, ()):
+            relay.expect(attempt)
 
     async def repair(self, relay: Relay) -> None:
         """Read what the token stream holds of a task and was not read before.
@@ -240,11 +249,15 @@ class RelayHub:
                 return False
             await self.repair(relay)
             ended = self._states.state.ended_tasks.get(relay.task)
-            if ended is not None and ended.outcome != "finished" and relay.assembly.next_index > ended.last_index:
+            has_all = ended is not None and relay.assembly.next_index > ended.last_index
+            if ended is not None and ended.outcome != "finished" and (has_all or relay.is_lost):
                 break
         return True
 
     def _conclude(self, relay: Relay, ended: EndedTask | None) -> None:
+        keeper = None if relay.assembly.output_begun else relay.keeper
+        if ended is not None and keeper is not None and keeper.begin_anew(ended):
+            return
         if ended is None and relay.session != self._states.state.session:
             relay.fail(Code.CLUSTER_MERGED, "The hub was replaced, and nobody has gone on with this request.")
         elif ended is None:

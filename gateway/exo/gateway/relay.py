@@ -8,16 +8,37 @@ of its own, so that 500 of them cost nothing while they are silent.
 import asyncio
 from collections.abc import Callable
 from time import monotonic
+from typing import Final, Protocol
 
 import structlog
 
 from exo.broker.bus import Delivery, Subscription
 from exo.gateway.assembly import Assembly
-from exo.streams.chunks import Chunk
+from exo.streams.chunks import Chunk, Failed, Rejected
 from exo.streams.codec import CodecError, decode_chunk
+from exo.streams.codes import Code
 from exo.streams.ids import SessionId, TaskId
+from exo.streams.tasks import EndedTask
 
 log = structlog.get_logger(__name__)
+
+_LOSSES: Final = frozenset({Code.NODE_RESTARTED, Code.NODE_TIMED_OUT, Code.INSTANCE_REMOVED, Code.CLUSTER_MERGED})
+
+
+class Keeper(Protocol):
+    """Who has submitted the request and can do so again."""
+
+    def note_begun(self, task: TaskId) -> None:
+        """Take note of the first chunk of the answer."""
+        ...
+
+    def note_output(self, task: TaskId) -> None:
+        """Take note that output is out: from now on the answer cannot be begun anew."""
+        ...
+
+    def begin_anew(self, ended: EndedTask) -> bool:
+        """See to it that a request which ended before any output is done after all; gives whether it may be."""
+        ...
 
 
 class Relay:
@@ -32,7 +53,7 @@ class Relay:
         task: TaskId,
         *,
         on_gap: "Callable[[Relay], None]",
-        on_begun: Callable[[TaskId], None] | None,
+        keeper: Keeper | None,
         cancels: bool,
         resumed: bool,
     ) -> None:
@@ -54,13 +75,16 @@ class Relay:
         self.repairing = False
         self.settling = False
         """Whether its end is being looked for: its task has ended."""
+        self.is_lost = False
+        """Whether the runner's last word was that the node or the instance goes, before any output."""
         self.closed = False
         self.gone = False
         self.cut: Callable[[], None] | None = None
         self.blocked_since = 0.0
         self.last_sent = self.opened_at
         self._on_gap = on_gap
-        self._on_begun = on_begun
+        self.keeper = keeper
+        self._had_output = False
         self._ready: list[Chunk] = []
         self._waiter: asyncio.Future[None] | None = None
 
@@ -89,11 +113,29 @@ class Relay:
             return
         self.last_arrival = monotonic()
         self.silence_allowed = 2.0
-        if self.assembly.add(chunk, self._ready):
+        if self._is_held_back(chunk):
+            self.is_lost = True
+        elif self.assembly.add(chunk, self._ready):
             self.wake()
-            if self._on_begun is not None:
-                self._on_begun(self.task)
-                self._on_begun = None
+            self._tell_keeper()
+
+    def _is_held_back(self, chunk: Chunk) -> bool:
+        """Whether an end may be none, since nothing of the answer is out yet: State tells, and the keeper decides."""
+        is_end = isinstance(chunk, Failed | Rejected) and chunk.code in _LOSSES
+        return is_end and self.keeper is not None and not self.assembly.output_begun
+
+    def _tell_keeper(self) -> None:
+        if self.keeper is None or self._had_output:
+            return
+        self.keeper.note_begun(self.task)
+        if self.assembly.output_begun:
+            self._had_output = True
+            self.keeper.note_output(self.task)
+
+    def expect(self, attempt: int) -> None:
+        """Take nothing more of the attempts before this one, which somebody else makes."""
+        self.is_lost = False
+        self.assembly.expect(attempt)
 
     def fail(self, code: str, message: str) -> None:
         """End the answer with an error, unless it has ended."""

@@ -1,13 +1,18 @@
 """Pure questions about State."""
 
 from collections import Counter
+from collections.abc import Container
 
+from exo.streams.codes import Code
 from exo.streams.ids import InstanceId, ModelId, NodeId, SessionId
 from exo.streams.instances import Failed, Instance, Ready, RunnerRecord
 from exo.streams.links import Link
 from exo.streams.models import ModelCard
 from exo.streams.nodes import NodeRecord
 from exo.streams.state import State
+from exo.streams.tasks import EndedTask
+
+_LOST = frozenset({Code.NODE_TIMED_OUT, Code.NODE_RESTARTED, Code.CLUSTER_MERGED})
 
 
 def is_descendant(state: State, session: SessionId) -> bool:
@@ -51,14 +56,26 @@ def tasks_in_flight(state: State) -> Counter[InstanceId]:
     return Counter(task.instance for task in state.tasks.values())
 
 
-def least_busy_instance(state: State, model: ModelId) -> Instance | None:
+def least_busy_instance(state: State, model: ModelId, *, unheard: Container[NodeId] = ()) -> Instance | None:
     """Give the ready instance of a model with the fewest requests; the oldest of equals.
 
-    One on a node that is being emptied counts only when nothing else is ready.
+    One on a node that is silent or being emptied counts only when nothing else is ready.
     """
     ready = [item for item in instances_of(state, model) if is_ready(state, item.id)]
     counts = tasks_in_flight(state)
-    return min(ready, key=lambda item: (is_draining(state, item), counts[item.id]), default=None)
+
+    def is_unheard(instance: Instance) -> bool:
+        return any(shard.node in unheard for shard in instance.shards)
+
+    return min(ready, key=lambda item: (is_unheard(item), is_draining(state, item), counts[item.id]), default=None)
+
+
+def is_lost(state: State, ended: EndedTask) -> bool:
+    """Whether a request ended for no reason of its own, so that it may be begun anew elsewhere."""
+    if ended.outcome != "failed" or ended.code not in {*_LOST, Code.INSTANCE_REMOVED}:
+        return False
+    removed = next((item for item in reversed(state.removed_instances) if item.id == ended.instance), None)
+    return removed is None or removed.code != Code.INSTANCE_REMOVED
 
 
 def is_draining(state: State, instance: Instance) -> bool:

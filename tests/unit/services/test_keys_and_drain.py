@@ -13,7 +13,7 @@ from exo.streams import commands as c
 from exo.streams import events as e
 from exo.streams.codes import Code
 from exo.streams.ids import BootId, CommandId, InstanceId, KeyId, NodeId, RunnerId
-from exo.streams.instances import Ready
+from exo.streams.instances import Instance, Ready
 from exo.streams.keys import ApiKey, Scope
 from exo.streams.placements import Unplaceable
 from exo.streams.state import State
@@ -29,6 +29,7 @@ from support.services import (
     make_facts,
     make_instance,
     make_memory,
+    make_task,
 )
 
 OTHER = NodeId("node-2")
@@ -119,7 +120,8 @@ def test_a_draining_node_is_not_placed_on_and_says_why() -> None:
     )
 
 
-def test_requests_go_elsewhere_but_to_a_draining_node_when_nothing_else_is_ready() -> None:
+def two_copies() -> tuple[State, Instance, Instance]:
+    """A State with a ready instance on each of two nodes."""
     state = joined_state()
     state = fold(state, e.NodeJoined(node=OTHER, facts=make_facts()))
     here = make_instance()
@@ -130,6 +132,11 @@ def test_requests_go_elsewhere_but_to_a_draining_node_when_nothing_else_is_ready
         owner = instance.shards[0]
         fact = e.RunnerStatusChanged(node=owner.node, runner=owner.runner, status=Ready())
         state = fold(state, fact)
+    return state, here, there
+
+
+def test_requests_go_elsewhere_but_to_a_draining_node_when_nothing_else_is_ready() -> None:
+    state, here, there = two_copies()
     assert least_busy_instance(state, MODEL) == here
     state = drain(state)
     assert least_busy_instance(state, MODEL) == there
@@ -141,3 +148,11 @@ def test_only_a_new_start_of_the_node_ends_its_draining() -> None:
     again = e.NodeJoined(node=NODE, facts=make_facts())
     assert fold(state, again, boot=BOOT).nodes[NODE].draining
     assert not fold(state, again, boot=BootId("boot-2")).nodes[NODE].draining
+
+
+def test_a_silent_copy_gets_requests_only_when_no_other_is_ready() -> None:
+    state, here, there = two_copies()
+    busy = fold(state, e.TaskAssigned(task=make_task(instance=there.id)))
+    assert least_busy_instance(busy, MODEL) == here
+    assert least_busy_instance(busy, MODEL, unheard={NODE}) == there
+    assert least_busy_instance(busy, MODEL, unheard={NODE, OTHER}) == here

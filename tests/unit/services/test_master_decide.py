@@ -317,3 +317,16 @@ def test_runners_that_do_not_live_need_room() -> None:
         assert code_of(ask(c.CreateInstance, state, instance=make_instance(), memory=tight)) == (
             Code.INSUFFICIENT_MEMORY
         )
+
+
+def test_a_request_that_was_lost_is_begun_anew_under_the_same_id() -> None:
+    state = ready_state(tasks=(make_task(),))
+    lost = fold(state, e.TasksFailed(tasks=(TaskId("task-1"),), code=Code.NODE_TIMED_OUT, message="lost"))
+    assert code_of(submit(lost, task="task-1")) == Code.TASK_EXISTS
+    again = submit(lost, task="task-1", attempt=2)
+    assert isinstance(again, e.TaskAssigned)
+    assert again.task.attempt == 2
+    # It can be cancelled while it is at work, although it ended once.
+    assert isinstance(ask(c.CancelTask, fold(lost, again), task=TaskId("task-1")), e.TaskCancelled)
+    failed = fold(state, e.TasksFailed(tasks=(TaskId("task-1"),), code=Code.RUNNER_FAILED, message="it broke"))
+    assert code_of(submit(failed, task="task-1", attempt=2)) == Code.TASK_EXISTS

@@ -16,12 +16,12 @@ from exo.services.placement.place import Memory, PlaceOptions, place
 from exo.streams import commands as c
 from exo.streams import events as e
 from exo.streams.codes import Code
-from exo.streams.ids import SUBJECT_TOKEN, CommandId, ModelId
+from exo.streams.ids import SUBJECT_TOKEN, CommandId, ModelId, NodeId
 from exo.streams.instances import Instance, Loading
 from exo.streams.placements import Unplaceable
 from exo.streams.state import State
 from exo.streams.tasks import EndedTask, TaskRecord
-from exo.streams.views import failure_of, instances_of, is_online, least_busy_instance, runners_of
+from exo.streams.views import failure_of, instances_of, is_lost, is_online, least_busy_instance, runners_of
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -35,6 +35,8 @@ class Circumstances(msgspec.Struct, frozen=True):
     now: int
     age: int = 0
     """Milliseconds that the command lay in the queue."""
+    unheard: frozenset[NodeId] = frozenset()
+    """Nodes that count as online although nothing has come from them lately."""
 
 
 def decide(command: c.Command, given: Circumstances) -> e.Decision:
@@ -108,7 +110,7 @@ def _submit_task(command: c.SubmitTask, given: Circumstances) -> e.Decision:
     if running is not None:
         return reject(command.command_id, Code.TASK_EXISTS, f"request {command.task} is running already")
     ended = given.state.ended_tasks.get(command.task)
-    if ended is not None:
+    if ended is not None and not (command.attempt > 1 and is_lost(given.state, ended)):
         return _reject_ended(command, ended)
     if command.time_limit and command.time_limit <= given.age:
         return reject(command.command_id, Code.DEADLINE_EXCEEDED, "the deadline had passed before the request started")
@@ -132,7 +134,7 @@ def _resume_task(command: c.SubmitTask, given: Circumstances) -> e.Decision:
 
 def _start_task(command: c.SubmitTask, given: Circumstances) -> e.Decision:
     model = _resolve(command.model, given)
-    instance = least_busy_instance(given.state, model)
+    instance = least_busy_instance(given.state, model, unheard=given.unheard)
     if instance is None:
         return _reject_not_ready(command, model, given)
     return e.TaskAssigned(task=_assign(command, instance, given))
@@ -206,7 +208,7 @@ def _cancel_task(command: c.CancelTask, given: Circumstances) -> e.Decision:
     if not SUBJECT_TOKEN.match(command.task):
         return reject(command.command_id, Code.INVALID_REQUEST, f"{command.task!r} is not a task id")
     ended = given.state.ended_tasks.get(command.task)
-    if ended is not None and ended.outcome != "cancelled":
+    if ended is not None and ended.outcome != "cancelled" and command.task not in given.state.tasks:
         return reject(command.command_id, Code.TASK_NOT_FOUND, f"request {command.task} has {ended.outcome} already")
     return e.TaskCancelled(task=command.task, reason=command.reason)
 

@@ -15,6 +15,11 @@ class PresenceWatch:
         self._clock = clock
         self._missing_since: dict[NodeId, float] = {}
 
+    @property
+    def missing(self) -> frozenset[NodeId]:
+        """The online nodes whose key was not there at the last look."""
+        return frozenset(self._missing_since)
+
     async def look(self, state: State) -> dict[NodeId, float]:
         """Give the seconds of absence of every online node whose key is missing now."""
         online = [node.id for node in state.nodes.values() if node.online]

@@ -44,6 +44,8 @@ log = structlog.get_logger(__name__)
 CONSUMER = "master"
 SWEEP_INTERVAL = 2.0
 """Seconds; what is urgent (a node that joined or left, a runner that gave up) is swept at once."""
+_LATELY = 3.0
+"""Seconds in which every node that is reached sends its gauges."""
 _GAUGES_TIMEOUT = 3.0
 """Seconds after the start of a reign for which placement waits for memory samples."""
 
@@ -135,13 +137,22 @@ class Master:
         await self._reign.write(decision, cause=identifier)
 
     def _judge(self, command: Command, state: State, *, age: float) -> Decision:
-        given = Circumstances(state, self._gauges.memory(), self._catalog, self._clock.now(), round(age * 1000))
+        given = Circumstances(
+            state, self._gauges.memory(), self._catalog, self._clock.now(), round(age * 1000), self._find_unheard(state)
+        )
         try:
             return decide(command, given)
         except Exception:
             log.exception("a command could not be decided", command=command.command_id)
             reason = "exo made a mistake in deciding this; the master's log has the traceback"
             return reject(command.command_id, Code.INTERNAL, reason)
+
+    def _find_unheard(self, state: State) -> frozenset[NodeId]:
+        """Give the nodes that may be gone: that they are offline is decided only after a while."""
+        if self._clock.monotonic() - self._reign.began < _LATELY:
+            return self._presence.missing
+        online = frozenset(node.id for node in state.nodes.values() if node.online)
+        return self._presence.missing | (online - self._gauges.heard(within=_LATELY))
 
     async def _wait_for_gauges(self) -> None:
         workers = [node.id for node in online_workers(self._reign.state)]

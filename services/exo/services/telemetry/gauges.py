@@ -70,6 +70,10 @@ class Gauges:
         gauge = self.memory().get(node)
         return gauge.available if gauge else None
 
+    def heard(self, *, within: float) -> set[NodeId]:
+        """Give the nodes from which anything has come in the last `within` seconds."""
+        return {reading.node for reading in self._readings.values() if self.age(reading) <= within}
+
     async def wait_for_memory(self, nodes: Iterable[NodeId], *, timeout: float) -> bool:
         """Wait until all these nodes have reported their memory; False after `timeout` seconds."""
         wanted = set(nodes)
