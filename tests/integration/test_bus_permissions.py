@@ -216,6 +216,21 @@ async def test_an_admitted_node_gets_in_and_nobody_is_cut_off(hub: Hub) -> None:
         assert lost == []
 
 
+async def test_a_node_that_has_departed_is_let_in_no_more(hub: Hub) -> None:
+    async with bus_of(hub, node_role(ONE)) as one:
+        await hub.admit((TWO,))
+        # Nobody is asked to leave before there is a reason to write the configuration.
+        await hub.admit((), departed=(TWO,))
+        async with bus_of(hub, node_role(TWO)) as two:
+            await hub.admit((NodeId("n3"),), departed=(TWO,))
+            await wait_connection(two, connected=False)
+        with pytest.raises(PermissionDeniedError):
+            await NatsBus(hub.connection_settings(node_role(TWO), name="departed")).open()
+        await hub.admit((TWO,))
+        async with bus_of(hub, node_role(TWO)):
+            await one.flush()
+
+
 async def test_an_admitted_node_stays_admitted_when_the_server_comes_back(hub: Hub) -> None:
     await hub.admit((TWO,))
     async with bus_of(hub, node_role(TWO)) as two:

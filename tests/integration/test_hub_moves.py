@@ -1,6 +1,6 @@
 """The hub moves: several clusters in one process, real servers, real cluster ports.
 
-Each was seen to fail with its mechanism switched off; docs/fault-tests.md says how.
+docs/fault-tests.md says which of them were seen to fail with which mechanism switched off.
 """
 
 import asyncio
@@ -247,9 +247,10 @@ async def test_a_master_bus_ends_with_its_hub(tmp_path: Path) -> None:
         await wait_agreed(follower)
         with pytest.raises(BusUnavailableError):
             await master.append("exo.events.master.instance.i1.removed", b"{}")
-        async with await follower.cluster.open_master_bus() as another:
+        async with await follower.cluster.open_master_bus():
             pass
-        assert another.connection.closed
+        # Nobody else would have ended it: it would look for its dead server for ever.
+        assert master.connection.closed
     with pytest.raises(BrokerError):
         await follower.cluster.open_master_bus()
 
@@ -295,7 +296,8 @@ async def test_a_node_with_a_hung_server_stops_in_time(tmp_path: Path) -> None:
     os.kill(pid, signal.SIGSTOP)
     started = time.monotonic()
     await hub.stop()
-    assert time.monotonic() - started < 10
+    # To ask it first, and to wait for its answer at each step, takes five seconds and more.
+    assert time.monotonic() - started < 4
     assert not read_command_line(pid)
 
 

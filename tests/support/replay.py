@@ -26,13 +26,19 @@ _ROUNDS = 20
 
 
 @asynccontextmanager
-async def tapping(node: Member, *, role: str = READER) -> AsyncGenerator[Bus]:
-    """Connect to the broker that a node is connected to, past all cables when it is on a host."""
+async def tapping(
+    node: Member, *, role: str = READER, credentials: Credentials | None = None
+) -> AsyncGenerator[Bus]:
+    """Connect to the broker that a node is connected to, past all cables when it is on a host.
+
+    Without `credentials` as the CLI does, or for another role than its with those of the open cluster.
+    """
     address = read_address(node.data / "nats")
     assert address is not None, f"{node.name} has no broker"
     settings = address.to_settings(f"test-{role}")
-    if role != READER:
-        settings = replace(settings, seed=Credentials(CLUSTER).seed(role), inbox=inbox_of(role))
+    if role != READER or credentials is not None:
+        seed = (credentials or Credentials(CLUSTER)).seed(role)
+        settings = replace(settings, seed=seed, inbox=inbox_of(role))
     if node.host is not None:
         scheme, _, place = settings.url.partition("://")
         host, _, port = place.rpartition(":")

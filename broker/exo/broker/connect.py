@@ -89,6 +89,13 @@ class Connection:
             if self.client.is_connected:
                 self._run(self._restore)
 
+    async def leave(self) -> None:
+        """Disconnect from a server that is not ours any more; only `move` leads to one again."""
+        self.hold()
+        old, self.client = self.client, WireClient()
+        old.mute()
+        await close_client(old)
+
     async def _adopt(self, client: WireClient) -> None:
         """Let everything go through this client from now on."""
         old, self.client = self.client, client

@@ -87,7 +87,7 @@ async def greet_as_client(stream: Stream, party: Party, *, purpose: str = "peer"
         await _refuse_if(stream, judge(ours, theirs), greeting=theirs)
         proofs = _Proofs(party.credentials, client=ours, server=theirs, fingerprint=stream.server_fingerprint)
         shown = await _expect(stream, Proof, greeting=theirs)
-        await _check_proof(stream, shown, proofs.of_server, ours=ours, theirs=theirs)
+        await _check_proof(stream, shown, proofs.of_server, ours=ours, theirs=theirs, party=party)
         await stream.send(Proof(proofs.of_client))
         await _refuse_if(stream, judge_proven(ours, theirs), greeting=theirs)
     return theirs
@@ -104,7 +104,7 @@ async def greet_as_server(stream: Stream, party: Party) -> Greeting:
         proofs = _Proofs(party.credentials, client=theirs, server=ours, fingerprint=party.fingerprint)
         await stream.send(Proof(proofs.of_server))
         shown = await _expect(stream, Proof, greeting=theirs)
-        await _check_proof(stream, shown, proofs.of_client, ours=ours, theirs=theirs)
+        await _check_proof(stream, shown, proofs.of_client, ours=ours, theirs=theirs, party=party)
         await _refuse_if(stream, judge_proven(ours, theirs), greeting=theirs)
     return theirs
 
@@ -124,9 +124,13 @@ class _Proofs:
         self.of_client: Final = credentials.proof(b"client", fingerprint, *said).hex()
 
 
-async def _check_proof(stream: Stream, shown: Proof, wanted: str, *, ours: Greeting, theirs: Greeting) -> None:
+async def _check_proof(
+    stream: Stream, shown: Proof, wanted: str, *, ours: Greeting, theirs: Greeting, party: Party
+) -> None:
     if not hmac.compare_digest(shown.value.encode(), wanted.encode()):
-        reason = f"{theirs.name} does not have the cluster secret that {ours.name} has"
+        # Of the same cluster and with another key: whoever has no secret knows that the other has one.
+        lacks, has = (theirs, ours) if party.credentials.closed else (ours, theirs)
+        reason = f"{lacks.name} does not have the cluster secret that {has.name} has"
         raise await refuse(stream, "secret_mismatch", reason, greeting=theirs)
 
 

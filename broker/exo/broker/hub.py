@@ -9,7 +9,7 @@ server flushes and stops; then the lock is given back.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -136,12 +136,16 @@ class Hub:
             url=self.url, name=name, seed=self._credentials.seed(role), inbox=inbox_of(role), tls=self.settings.tls
         )
 
-    async def admit(self, nodes: Iterable[NodeId]) -> None:
-        """Make these nodes' users; returns once they can connect. Without effect for those who can already."""
+    async def admit(self, nodes: Iterable[NodeId], *, departed: Collection[NodeId] = ()) -> None:
+        """Make these nodes' users; returns once they can connect. Without effect for those who can already.
+
+        The users of those who have departed go at the same time.
+        """
         async with self._admitting:
             new = sorted(set(nodes) - self._nodes)
             if not new:
                 return
+            self._nodes.difference_update(departed)
             self._nodes.update(new)
             self.server.set_users(self._list_users())
             await self._wait_admitted(new[-1])

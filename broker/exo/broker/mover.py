@@ -4,8 +4,10 @@ After each move the connections in the role master are closed, the address for o
 and stores of sessions that the cluster has left behind are put aside.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
@@ -28,6 +30,9 @@ from exo.streams.ids import NodeId, SessionId
 
 log = structlog.get_logger(__name__)
 
+FORGOTTEN: Final = 3600.0
+"""Seconds after which a node that is not heard any more loses its user on the message server."""
+
 
 class Mover:
     """The bus, the office, and the keys to both."""
@@ -39,7 +44,8 @@ class Mover:
         self.credentials = credentials
         self.office = Office(settings, on_ready=self._write_hub_address, on_store_lost=on_store_lost)
         self._tls: TlsFiles | None = None
-        self._met: set[NodeId] = {settings.node}
+        self._met: dict[NodeId, float] = {}
+        """When each other node was met last, in monotonic seconds."""
         self._masters: list[NatsBus] = []
         self.bus = NatsBus(
             self._connection_settings(node_role(settings.node), name=settings.node), restore=wait_provisioned
@@ -56,10 +62,21 @@ class Mover:
         """The session whose store lies here."""
         return self.office.session.session if self.office.session is not None else SessionId("")
 
-    async def admit(self, node: NodeId) -> None:
-        """Let a node in, now or once there is a hub here."""
-        self._met.add(node)
-        await self.office.admit((node,))
+    async def admit(self, node: NodeId, *, heard: Mapping[NodeId, float]) -> None:
+        """Let a node in, now or once there is a hub here. `heard` is when each peer was heard last.
+
+        Who was not for `FORGOTTEN` is let in no more until it is met again.
+        """
+        now = time.monotonic()
+        self._met[node] = now
+        departed = [one for one, met in self._met.items() if now - max(met, heard.get(one, met)) > FORGOTTEN]
+        for one in departed:
+            del self._met[one]
+        await self.office.admit((node,), departed=departed)
+
+    @property
+    def _nodes(self) -> tuple[NodeId, ...]:
+        return tuple(sorted({self.settings.node, *self._met}))
 
     # Where the bus goes.
 
@@ -112,10 +129,10 @@ class Mover:
         self.bus.connection.release()
 
     async def rekey(self, credentials: Credentials) -> None:
-        """Use other keys from now on; the bus is held until the next move."""
+        """Use other keys from now on; the bus is connected to nobody until the next move."""
         self.credentials = credentials
         self._write_tls()
-        self.bus.connection.hold()
+        await self.bus.connection.leave()
         await self._close_masters()
         await self.office.end(archive=False)
 
@@ -130,7 +147,7 @@ class Mover:
         hub, session = self.office.hub, self.office.session
         assert hub is not None
         assert session is not None
-        await hub.admit(self._met)
+        await hub.admit(self._nodes)
         settings = hub.connection_settings(node_role(self.settings.node), name=self.settings.node)
         await self.bus.connection.move(settings)
         await self._close_masters()
@@ -164,7 +181,7 @@ class Mover:
         )
 
     def _make_terms(self, preferred_port: int) -> Terms:
-        return Terms(self.credentials, self._tls, tuple(sorted(self._met)), preferred_port)
+        return Terms(self.credentials, self._tls, self._nodes, preferred_port)
 
     def _write_tls(self) -> None:
         if not self.settings.local:

@@ -6,7 +6,7 @@ session was inaugurated, and an incomplete one never survives.
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -99,10 +99,10 @@ class Office:
             raise
         log.info("this node is the hub again", session=session.session)
 
-    async def admit(self, nodes: Iterable[NodeId]) -> None:
+    async def admit(self, nodes: Iterable[NodeId], *, departed: Collection[NodeId] = ()) -> None:
         """Let nodes in, if there is a hub here."""
         if self.hub is not None:
-            await self.hub.admit(nodes)
+            await self.hub.admit(nodes, departed=departed)
 
     async def end(self, *, archive: bool) -> None:
         """Stop serving; an archived session is not resumed."""
