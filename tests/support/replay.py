@@ -26,9 +26,7 @@ _ROUNDS = 20
 
 
 @asynccontextmanager
-async def tapping(
-    node: Member, *, role: str = READER, credentials: Credentials | None = None
-) -> AsyncGenerator[Bus]:
+async def tapping(node: Member, *, role: str = READER, credentials: Credentials | None = None) -> AsyncGenerator[Bus]:
     """Connect to the broker that a node is connected to, past all cables when it is on a host.
 
     Without `credentials` as the CLI does, or for another role than its with those of the open cluster.
