@@ -5,6 +5,7 @@ know of a newer node does not disturb it.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -21,13 +22,20 @@ REMOVED_COLUMNS = ("REMOVED", "AGO", "CODE", "REASON")
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """A gauge as the node that was asked has it; `interval` and `age` in seconds."""
+    """A gauge as the node that was asked has it, be it of a kind that only it knows; times in seconds."""
 
-    gauge: Gauge
+    gauge: dict[str, Any]
     interval: float
     age: float
     taken_at: int = 0
     """Unix ms by the clock of the node that measured."""
+
+    def read(self) -> Gauge | None:
+        """Give the gauge; None when it is of a kind that this version does not know."""
+        try:
+            return msgspec.convert(self.gauge, Gauge)
+        except msgspec.ValidationError:
+            return None
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,9 +116,10 @@ def _show_node(view: ClusterView, node: NodeRecord, *, now: float, hub: str) -> 
 def _show_memory(view: ClusterView, node: NodeRecord) -> str:
     """Memory decides where models go, so that an old number is shown as well, as an old one."""
     reading = view.telemetry.get(node.id, {}).get("memory")
-    if reading is None or not isinstance(reading.gauge, MemoryGauge):
+    gauge = reading.read() if reading is not None else None
+    if reading is None or not isinstance(gauge, MemoryGauge):
         return "-"
-    text = f"{show_bytes(reading.gauge.available)} of {show_bytes(reading.gauge.total)}"
+    text = f"{show_bytes(gauge.available)} of {show_bytes(gauge.total)}"
     fresh = node.online and not is_stale(reading.age, interval=reading.interval)
     return text if fresh else f"{text} ({show_duration(reading.age)} ago)"
 
@@ -132,7 +141,8 @@ def _fresh_gauges(view: ClusterView, node: NodeId) -> dict[str, Gauge]:
     if not _is_online(view, node):
         return {}
     readings = view.telemetry.get(node, {}).items()
-    return {name: reading.gauge for name, reading in readings if not is_stale(reading.age, interval=reading.interval)}
+    fresh = {name: reading.read() for name, reading in readings if not is_stale(reading.age, interval=reading.interval)}
+    return {name: gauge for name, gauge in fresh.items() if gauge is not None}
 
 
 def list_removed(view: ClusterView, *, now: float, limit: int = 5) -> list[list[str]]:

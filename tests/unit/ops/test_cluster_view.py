@@ -126,3 +126,10 @@ def test_memory_that_is_not_measured_any_more_is_shown_with_its_age(age: float, 
     memory = {"type": "memory", "total": 25_000_000_000, "available": 5_000_000_000}
     view = make_view(telemetry={"n1": {"memory": {"gauge": memory, "interval": 2, "age": age}}})
     assert shown in list_nodes(view, now=NOW)[0]
+
+
+def test_a_gauge_of_a_newer_node_disturbs_nothing() -> None:
+    reading = {"gauge": {"type": "antimatter", "grams": "few"}, "interval": 2, "age": 1}
+    view = make_view(telemetry={"n1": {"antimatter": reading, "memory": reading}})
+    assert [row[4] for row in list_nodes(view, now=NOW)] == ["-", "-"]
+    assert msgspec.to_builtins(view)["telemetry"]["n1"]["antimatter"]["gauge"] == reading["gauge"]
