@@ -49,6 +49,7 @@ def create_app(bus: Bus, ports: GatewayPorts, *, node: NodeIdentity, settings: G
         app,
         policy=gateway.settings.access,
         metrics=gateway.metrics,
+        begin_leaving=gateway.begin_leaving,
         begin_shutdown=gateway.event_streams.stopping.set,
         count_answers=lambda: len(gateway.hub),
     )

@@ -34,12 +34,15 @@ class Edge:
         *,
         policy: AccessPolicy,
         metrics: Metrics,
+        begin_leaving: Callable[[], None],
         begin_shutdown: Callable[[], None],
         count_answers: Callable[[], int],
     ) -> None:
         self._app = app
         self._policy = policy
         self._metrics = metrics
+        self.begin_leaving = begin_leaving
+        """Lets lost requests end as they were lost; called when this node is about to stop."""
         self.begin_shutdown = begin_shutdown
         """Ends the streams that have no end of their own; called before connections are waited for."""
         self.count_answers = count_answers

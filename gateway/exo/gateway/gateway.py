@@ -89,6 +89,10 @@ class Gateway:
         """The newest State this node knows."""
         return self.states.state
 
+    def begin_leaving(self) -> None:
+        """Begin no lost request anew: this node is about to stop, and another answers it sooner."""
+        self.submissions.renews = False
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside the requests; what it raises is logged and hurts nobody else."""
         if self._group is None:

@@ -89,6 +89,8 @@ class Submissions:
         self._spawn = spawn
         self._open: dict[TaskId, Submission] = {}
         self._ended: deque[tuple[float, StoredRequest]] = deque(maxlen=KEPT_ENDED)
+        self.renews = True
+        """Whether lost requests are begun anew: a gateway that is about to stop has no time for it."""
         self._stop_listening = states.on_session(self._on_session)
 
     def add(self, prepared: PreparedRequest, command: SubmitTask) -> Submission:
@@ -250,7 +252,7 @@ class Submissions:
         await self._end(submission)
 
     def _may_renew(self, submission: Submission) -> bool:
-        return submission.prepared is not None and submission.renewals < MOST_ATTEMPTS_ANEW
+        return self.renews and submission.prepared is not None and submission.renewals < MOST_ATTEMPTS_ANEW
 
     def _is_renewable(self, submission: Submission, ended: EndedTask) -> bool:
         if submission.is_renewed:

@@ -89,6 +89,7 @@ async def run_node(
             app = _make_app(cluster, services, loaded, identity=identity, boot=boot)
             await stack.enter_async_context(serve(app, listener))
             count_answers = app.count_answers
+            stopping.on_stop(app.begin_leaving)
         # Answers that run get their grace, and their last words, while HTTP is still up.
         stack.push_async_callback(leave_work, services, count_answers=count_answers, grace=settings.shutdown_grace)
         stack.callback(remove_node_file, paths.node_file)
