@@ -19,7 +19,7 @@ READER: Final = "reader"
 REPLIES: Final = "_INBOX"
 _ANSWERS: Final = f"{REPLIES}.>"
 """Whoever answers requests may publish to all inboxes. nats-server's own `allow_responses` would note each
-delivery that carries a reply subject, those of JetStream among them: about 1 kB for every event and node."""
+delivery that carries a reply subject, those of JetStream among them: 0.8 kB for an event that three nodes follow."""
 
 _READING: Final = (
     "$JS.API.INFO",
