@@ -35,7 +35,14 @@ from exo.broker.arbitration import (
 from exo.broker.cluster_report import ClusterReport, make_report
 from exo.broker.credentials import Credentials
 from exo.broker.errors import BrokerError, BusUnavailableError
-from exo.broker.findings import STORE_DISK_FULL, STORE_REMOVED, find_in_peers, hub_cannot_start, hub_unreachable
+from exo.broker.findings import (
+    STORE_DISK_FULL,
+    STORE_REMOVED,
+    find_in_peers,
+    find_other_versions,
+    hub_cannot_start,
+    hub_unreachable,
+)
 from exo.broker.hello import Hello, Role
 from exo.broker.hub_watch import HubWatch
 from exo.broker.mover import Mover
@@ -191,6 +198,9 @@ class Cluster:
         if hub is not None and hub.watch is not None and hub.watch.trouble is not None:
             yield hub.watch.trouble
         address = "" if self.settings.local else next(iter(self.peers.addresses), "")
+        yield from find_other_versions(
+            self.settings.peers.version, (one.hello for one in self.peers.reached().values())
+        )
         yield from find_in_peers(peers, alone=alone, join_address=address)
 
     # Life.

@@ -3,9 +3,10 @@
 Made by `cluster.py` and `watch.py`, shown by `exo doctor`, `exo status` and the dashboard.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from exo.broker.hello import Hello
 from exo.broker.peering import PeersReport
 from exo.streams.findings import NodeFinding
 
@@ -41,6 +42,17 @@ def hub_cannot_start(reason: object) -> NodeFinding:
         message=f"this node is to be the hub, but its message server does not start: {reason}",
         remedy="see nats-server.log below the store; another node takes over if there is one",
     )
+
+
+def find_other_versions(own: str, members: Iterable[Hello]) -> Iterator[NodeFinding]:
+    """Warn of members of another version: a cluster with a name of its own lets them meet."""
+    others = [f"{member.name} runs {member.version}" for member in members if member.version != own]
+    if others:
+        yield NodeFinding(
+            code="mixed_versions",
+            message=f"this node runs {own}, {', '.join(others)}",
+            remedy="install one version everywhere: what only the newer one knows is skipped by the older one",
+        )
 
 
 def find_in_peers(peers: PeersReport, *, alone: bool, join_address: str) -> Iterator[NodeFinding]:

@@ -18,6 +18,7 @@ from exo.streams import events as e
 from exo.streams.codes import Code
 from exo.streams.ids import InstanceId, NodeId
 from exo.streams.instances import Instance
+from exo.streams.links import Link
 from exo.streams.models import ModelCard
 from exo.streams.placements import Unplaceable
 from exo.streams.state import State
@@ -124,6 +125,16 @@ def test_a_model_goes_where_most_memory_is_free() -> None:
     assert (shard.rank, shard.world_size, shard.start_layer, shard.end_layer) == (0, 1, 0, 30)
     assert shard.memory_bytes == estimate(CARD, context_length=8192, form="dense").total
     assert instance.context_length == 8192
+
+
+def test_a_model_rather_goes_where_its_tokens_take_a_quick_way() -> None:
+    other, far = NodeId("node-b"), Link(peer=NODE, local_address="1", remote_address="2", latency=0.08)
+    state = replace(joined_state(held=(CARD,), node=other, state=HELD), master=NODE, links={other: (far,)})
+    roomy = {NODE: make_memory(8), other: make_memory(15)}
+    assert placed(put(CARD, state, roomy)).shards[0].node == NODE
+    assert placed(put(CARD, state, {NODE: make_memory(1), other: make_memory(15)})).shards[0].node == other
+    near = replace(state, links={other: (replace(far, latency=0.001),)})
+    assert placed(put(CARD, near, roomy)).shards[0].node == other
 
 
 def test_only_nodes_with_the_files_count() -> None:

@@ -14,7 +14,10 @@ from exo.streams.nodes import NodeRecord
 from exo.streams.placements import Preview, Unplaceable
 from exo.streams.state import State
 from exo.streams.telemetry import MemoryGauge
-from exo.streams.views import nodes_holding, online_workers
+from exo.streams.views import link_between, nodes_holding, online_workers
+
+SLOW_LINK = 0.02
+"""Seconds there and back: a crowded Wi-Fi, a VPN. On a cable it is below a thousandth."""
 
 Memory = Mapping[NodeId, MemoryGauge]
 """The newest memory sample of each node that has sent one lately."""
@@ -38,7 +41,7 @@ def place(
     options: PlaceOptions,
     now: int,
 ) -> Instance | Unplaceable:
-    """Choose the node with the most free memory that holds the model's files."""
+    """Choose a node that holds the model's files and has room: rather not behind a slow link, then the freest."""
     refused = _refuse_options(card, options, nodes=len(online_workers(state)))
     if refused is not None:
         return refused
@@ -48,13 +51,25 @@ def place(
     known = [node for node in nodes if node.id in memory]
     if not known:
         return Unplaceable(code=Code.MEMORY_UNKNOWN, reason="no node has reported its memory lately; try again shortly")
-    best = max(known, key=lambda node: free_on(state, node.id, memory[node.id]))
-    free = free_on(state, best.id, memory[best.id])
-    need = fit(card, free=free, context_length=options.context_length, backends=best.facts.backends)
-    if need.total > free:
-        refusal = _explain_shortage(card, need, node=best, state=state, gauge=memory[best.id])
-        return replace(refusal, reason=refusal.reason + _name_unknown(nodes, memory))
-    return _build(card, need, instance=instance, node=best.id, options=options, now=now)
+    free = {node.id: free_on(state, node.id, memory[node.id]) for node in known}
+    for node in sorted(known, key=lambda node: (_is_far(state, node.id), -free[node.id])):
+        need = _fit(card, node, free=free[node.id], options=options)
+        if need.total <= free[node.id]:
+            return _build(card, need, instance=instance, node=node.id, options=options, now=now)
+    best = max(known, key=lambda node: free[node.id])
+    need = _fit(card, best, free=free[best.id], options=options)
+    refusal = _explain_shortage(card, need, node=best, state=state, gauge=memory[best.id])
+    return replace(refusal, reason=refusal.reason + _name_unknown(nodes, memory))
+
+
+def _fit(card: ModelCard, node: NodeRecord, *, free: int, options: PlaceOptions) -> Need:
+    return fit(card, free=free, context_length=options.context_length, backends=node.facts.backends)
+
+
+def _is_far(state: State, node: NodeId) -> bool:
+    """Whether every token of this node would take a slow way: all of them pass the hub, where the master is too."""
+    link = link_between(state, node, state.master)
+    return link is not None and link.latency > SLOW_LINK
 
 
 def previews(
