@@ -254,11 +254,12 @@ class Cluster:
             was_hub = self.is_hub
             await self._mover.rekey(credentials)
             await self.peers.rekey(credentials)
+            if was_hub or self.role == "following":
+                self._situation.lose(since=time.monotonic())
             if was_hub:
+                # Should it fail, the loop goes on as after any other loss.
                 session = await self._mover.resume(self._get_standby(), preferred_port=self._preferred_port)
                 self._take_office(session)
-            elif self.role == "following":
-                self._situation.lose(since=time.monotonic())
         self._wake.set()
 
     async def _hand_over(self) -> bool:
