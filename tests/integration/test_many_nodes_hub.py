@@ -1,7 +1,7 @@
 """What clients and nodes see when the hub dies, hangs, sleeps or is lost, with answers being streamed.
 
 Three nodes: a hub that runs no model, a worker that does, and one more. The clients are at the latter two.
-Each test was seen to fail with its mechanism switched off; docs/fault-tests.md says how.
+docs/fault-tests.md says which of these were seen to fail with their mechanism switched off, and how.
 """
 
 import asyncio

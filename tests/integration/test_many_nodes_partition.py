@@ -1,7 +1,7 @@
 """Hosts on a LAN that find each other by multicast, lose each other, and become one cluster again.
 
 Every node here listens on all interfaces of its host, with TLS, as at a user's home.
-Each test was seen to fail with its mechanism switched off; docs/fault-tests.md says how.
+docs/fault-tests.md says which of these were seen to fail with their mechanism switched off, and how.
 """
 
 import asyncio
