@@ -3,7 +3,6 @@
 Used by `connect.py`, which owns the client from then on.
 """
 
-import asyncio
 import logging
 from contextlib import suppress
 from typing import Final, Protocol
@@ -11,6 +10,7 @@ from typing import Final, Protocol
 import nkeys
 from nats import errors as nats_errors
 
+from exo.broker.cancellation import run_apart
 from exo.broker.errors import BusUnavailableError, PermissionDeniedError
 from exo.broker.policy import ConnectionSettings, is_refusal, list_options
 from exo.broker.wire import WireClient
@@ -62,15 +62,15 @@ async def dial(settings: ConnectionSettings, *, owner: Owner, patient: bool) -> 
     async def on_close() -> None:
         owner.hear_end(client)
 
+    connecting = client.connect(
+        **list_options(settings),
+        error_cb=on_error,
+        disconnected_cb=on_disconnect,
+        reconnected_cb=on_reconnect,
+        closed_cb=on_close,
+    )
     try:
-        async with asyncio.timeout(settings.open_timeout):
-            await client.connect(
-                **list_options(settings),
-                error_cb=on_error,
-                disconnected_cb=on_disconnect,
-                reconnected_cb=on_reconnect,
-                closed_cb=on_close,
-            )
+        await run_apart(connecting, timeout=settings.open_timeout)
     except BaseException as error:
         await close_client(client)
         if isinstance(error, nkeys.NkeysError):
@@ -112,5 +112,4 @@ async def close_client(client: WireClient) -> None:
     """Disconnect; safe to call at any point of a client's life."""
     # nats-py asserts that it had got as far as a queue; a key it could not read ends before that.
     with suppress(TimeoutError, nats_errors.Error, OSError, AssertionError):
-        async with asyncio.timeout(CLOSE_TIMEOUT):
-            await client.close()
+        await run_apart(client.close(), timeout=CLOSE_TIMEOUT)

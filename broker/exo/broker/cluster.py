@@ -32,6 +32,7 @@ from exo.broker.arbitration import (
     decide,
     is_serving,
 )
+from exo.broker.cancellation import is_cancelled
 from exo.broker.cluster_report import ClusterReport, make_report
 from exo.broker.credentials import Credentials
 from exo.broker.errors import BrokerError, BusUnavailableError
@@ -302,6 +303,10 @@ class Cluster:
                 self._fail(error)
             except Exception:
                 log.exception("a step of the cluster failed")
+            except asyncio.CancelledError:
+                if is_cancelled():
+                    raise
+                log.exception("a cancellation that nobody asked for came out of a step of the cluster")
             await self._pause(self._choose_pause())
 
     def _choose_pause(self) -> float:

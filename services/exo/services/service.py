@@ -4,10 +4,12 @@
 group.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
 
+from exo.broker.cancellation import is_cancelled
 from exo.broker.errors import BusUnavailableError
 from exo.services.clock import Clock
 
@@ -33,6 +35,10 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]], *, clock: Clo
             log.warning("a service lost the broker", service=name, error=str(error))
         except Exception:
             log.exception("a service failed and starts again", service=name, pause=pause)
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            log.exception("a cancellation that nobody asked for ended a service, which starts again", service=name)
         if clock.monotonic() - started > _CALM:
             pause = FIRST_PAUSE
         await clock.sleep(pause)

@@ -75,3 +75,18 @@ async def test_a_service_that_returns_is_not_started_again() -> None:
 
     await supervise("test", run, clock=FakeClock())
     assert runs == [1]
+
+
+async def test_a_service_outlives_a_cancellation_that_leaked_out_of_a_library() -> None:
+    clock, starts = FakeClock(), list[float]()
+
+    async def run() -> None:
+        starts.append(clock.monotonic())
+        raise asyncio.CancelledError
+
+    task = asyncio.create_task(supervise("test", run, clock=clock))
+    await clock.advance(1)
+    assert len(starts) > 1
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
