@@ -6,13 +6,15 @@ from contextlib import suppress
 
 import pytest
 
-from exo.broker import cluster_port, cluster_stream
+from exo.broker import cluster_port, cluster_stream, greeting
 from exo.broker.addresses import parse_address
-from exo.broker.certificates import trusting_context
+from exo.broker.certificates import make_certificate, trusting_context
 from exo.broker.cluster_frames import PROTOCOL, Greeting, Introduction, Refused, Saying
 from exo.broker.cluster_stream import dial
+from exo.broker.name_lookups import NameLookups
 from exo.broker.peers import Peers
 from exo.streams.ids import BootId, NodeId
+from support.nats import wait_until
 from support.peers import (
     HOST,
     OF_TOMORROW,
@@ -107,7 +109,10 @@ async def test_frames_of_a_newer_node_are_skipped_and_counted() -> None:
 
 
 async def test_another_protocol_is_refused_with_what_to_do() -> None:
-    async with running_peers(make_settings("a")) as a, dial(parse_address(address_of(a)), trusting_context()) as stream:
+    async with (
+        running_peers(make_settings("a")) as a,
+        dial(parse_address(address_of(a)), trusting_context(), lookups=NameLookups()) as stream,
+    ):
         newer = Greeting(
             protocol=PROTOCOL + 1, cluster="home", node=B, boot=BootId("b1"), name="newer", version="9", nonce="1"
         )
@@ -121,7 +126,10 @@ async def test_another_protocol_is_refused_with_what_to_do() -> None:
 
 
 async def test_an_id_that_would_widen_a_permission_is_refused() -> None:
-    async with running_peers(make_settings("a")) as a, dial(parse_address(address_of(a)), trusting_context()) as stream:
+    async with (
+        running_peers(make_settings("a")) as a,
+        dial(parse_address(address_of(a)), trusting_context(), lookups=NameLookups()) as stream,
+    ):
         evil = Greeting(
             protocol=PROTOCOL, cluster="home", node=NodeId("*"), boot=BootId("b"), name="evil", version="1", nonce="1"
         )
@@ -160,3 +168,21 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     while data := await reader.read(65536):
         writer.write(data)
     writer.close()
+
+
+async def test_a_server_that_never_greets_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greeting, "HANDSHAKE_TIMEOUT", 0.1)
+    context = make_certificate(bytes(32), name="mute").server_context()
+
+    async def keep_quiet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(keep_quiet, HOST, 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with running_peers(make_settings("a", bootstrap=(f"{HOST}:{port}",))) as a:
+            await wait_until(lambda: bool(a.report().attempts[0].failures), what="the attempt ends")
+            attempt = a.report().attempts[0]
+        server.close()
+    assert attempt.outcome == "timeout"
+    assert attempt.detail.startswith("connected, but the greeting was not done")

@@ -10,6 +10,7 @@ from exo.broker.cluster_stream import Stream, dial
 from exo.broker.credentials import Credentials
 from exo.broker.greeting import Party, greet_as_client
 from exo.broker.hello import Hello, Position
+from exo.broker.name_lookups import NameLookups
 from exo.broker.peering import PeersSettings, RefusalCode
 from exo.broker.peers import Peers, admit_all
 from exo.streams.ids import BootId, NodeId
@@ -85,7 +86,7 @@ def address_of(peers: Peers) -> str:
 async def greeted_stream(peers: Peers, settings: PeersSettings, *, purpose: str = "peer") -> AsyncGenerator[Stream]:
     """A member's connection whose further frames the test writes itself."""
     party = Party(settings=settings, credentials=Credentials(settings.cluster), port=1, fingerprint=b"")
-    async with dial(parse_address(address_of(peers)), trusting_context()) as stream:
+    async with dial(parse_address(address_of(peers)), trusting_context(), lookups=NameLookups()) as stream:
         await greet_as_client(stream, party, purpose=purpose)
         yield stream
 

@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from exo.broker.addresses import Address, plain_host
 from exo.broker.cluster_frames import MAX_FRAME, PREFIX, Frame, FrameError, KnownFrame, decode_frame, encode_frame
+from exo.broker.name_lookups import NameLookups
 
 CONNECT_TIMEOUT: Final = 3.0
 HANDSHAKE_TIMEOUT: Final = 5.0
@@ -93,14 +94,14 @@ async def wrap_accepted(connection: socket.socket, context: ssl.SSLContext) -> S
 
 
 @asynccontextmanager
-async def dial(address: Address, context: ssl.SSLContext) -> AsyncGenerator[Stream]:
+async def dial(address: Address, context: ssl.SSLContext, *, lookups: NameLookups) -> AsyncGenerator[Stream]:
     """Connect and do the client's side of TLS; whatever happens, the connection is gone at the end.
 
     Raises `OSError`: `socket.gaierror` for a name that is not known, `TimeoutError` with a text that
     says how far it got, `ssl.SSLError`.
     """
     protocol, reader = _make_protocol()
-    connection = await _connect(address)
+    connection = await _connect(address, lookups)
     with _closing_on_error(connection):
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
@@ -116,14 +117,12 @@ async def dial(address: Address, context: ssl.SSLContext) -> AsyncGenerator[Stre
         await stream.close()
 
 
-async def _connect(address: Address) -> socket.socket:
+async def _connect(address: Address, lookups: NameLookups) -> socket.socket:
     """Try every IP address that the host has; the last failure is raised."""
     loop = asyncio.get_running_loop()
     failure: OSError = OSError(f"{address.host} has no address")
-    async with asyncio.timeout(2 * CONNECT_TIMEOUT):
-        choices = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    for family, kind, protocol, _, where in choices:
-        connection = socket.socket(family, kind, protocol)
+    for family, where in await lookups.find(address):
+        connection = socket.socket(family, socket.SOCK_STREAM)
         try:
             with _closing_on_error(connection):
                 connection.setblocking(False)

@@ -9,12 +9,13 @@ from typing import Final
 
 import structlog
 
-from exo.broker.address_book import AddressBook
+from exo.broker.address_book import REFUSED, AddressBook
 from exo.broker.addresses import Address
 from exo.broker.certificates import trusting_context
 from exo.broker.cluster_frames import FrameError, Greeting
 from exo.broker.cluster_stream import Stream, dial
 from exo.broker.greeting import Party, RefusedError, greet_as_client
+from exo.broker.name_lookups import NameLookups
 from exo.broker.peer_notes import Notes, now_ms
 from exo.broker.peering import NOBODY
 from exo.streams.ids import NodeId
@@ -39,6 +40,7 @@ class Dialler:
         self._book, self._party, self._connected = book, party, connected
         self._meet, self._notes = meet, notes
         self._context = trusting_context()
+        self._lookups = NameLookups()
         self._wake = asyncio.Event()
         self._attempts: set[asyncio.Task[None]] = set()
 
@@ -69,7 +71,7 @@ class Dialler:
 
     async def open(self, address: Address, *, purpose: str, use: Callable[[Stream, Greeting], Awaitable[None]]) -> None:
         """Connect, greet and use one connection, or raise as `dial` and `greet_as_client` do."""
-        async with dial(address, self._context) as stream:
+        async with dial(address, self._context, lookups=self._lookups) as stream:
             greeting = await greet_as_client(stream, self._party(), purpose=purpose)
             await use(stream, greeting)
 
@@ -107,13 +109,13 @@ def describe_failure(error: Exception) -> tuple[str, str]:
     outcome, detail = "unreachable", getattr(error, "strerror", None) or str(error)
     match error:
         case TimeoutError():
-            outcome, detail = "timeout", str(error) or "connected, but no greeting came in time"
+            outcome, detail = "timeout", detail or "no answer in time"
         case socket.gaierror():
             outcome = "name_unknown"
         case ssl.SSLError():
             outcome, detail = "tls", error.reason or detail
         case ConnectionRefusedError():
-            outcome, detail = "connection_refused", "nothing listens there"
+            outcome, detail = REFUSED, "nothing listens there"
         case EOFError() | ConnectionError():
             outcome, detail = "connection_lost", "the other end closed the connection"
         case FrameError():

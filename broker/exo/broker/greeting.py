@@ -8,6 +8,8 @@ them. Whoever refuses says so in a `Refused` frame first: that is how a person l
 import asyncio
 import hmac
 import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 import msgspec
@@ -81,7 +83,7 @@ def judge_proven(ours: Greeting, theirs: Greeting) -> tuple[RefusalCode, str] | 
 async def greet_as_client(stream: Stream, party: Party, *, purpose: str = "peer") -> Greeting:
     """Give the greeting of the server that proved itself, or raise `RefusedError`, `OSError` or `TimeoutError`."""
     ours = make_greeting(party, purpose=purpose)
-    async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+    async with _limited():
         await stream.send(ours)
         theirs = await _expect(stream, Greeting, greeting=None)
         await _refuse_if(stream, judge(ours, theirs), greeting=theirs)
@@ -96,7 +98,7 @@ async def greet_as_client(stream: Stream, party: Party, *, purpose: str = "peer"
 async def greet_as_server(stream: Stream, party: Party) -> Greeting:
     """Give the greeting of the client that proved itself, or raise as `greet_as_client`."""
     ours = make_greeting(party, purpose="serve")
-    async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+    async with _limited():
         theirs = await _expect(stream, Greeting, greeting=None)
         # First of all, so that the other knows who turns it away.
         await stream.send(ours)
@@ -107,6 +109,17 @@ async def greet_as_server(stream: Stream, party: Party) -> Greeting:
         await _check_proof(stream, shown, proofs.of_client, ours=ours, theirs=theirs, party=party)
         await _refuse_if(stream, judge_proven(ours, theirs), greeting=theirs)
     return theirs
+
+
+@asynccontextmanager
+async def _limited() -> AsyncGenerator[None]:
+    try:
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+            yield
+    except TimeoutError as error:
+        # The kernel's own time-out has a text already.
+        text = str(error) or f"connected, but the greeting was not done within {HANDSHAKE_TIMEOUT:g} s"
+        raise TimeoutError(text) from error
 
 
 async def refuse(stream: Stream, code: RefusalCode, reason: str, *, greeting: Greeting | None) -> RefusedError:

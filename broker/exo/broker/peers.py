@@ -147,6 +147,19 @@ class Peers:
         """Give also the peers that are not reached any more."""
         return self._table.known()
 
+    def gone(self) -> dict[NodeId, float]:
+        """Give the peers whose process is gone, and for how many seconds that has been certain.
+
+        Their connection broke and their machine has refused to make another since: silence proves nothing.
+        """
+        now, found = time.monotonic(), dict[NodeId, float]()
+        for node, peer in self._table.known().items():
+            is_own = peer.address in peer.hello.addresses
+            since = self._book.find_refusal(peer.address, after=peer.heard_at, is_own=is_own)
+            if since is not None and not peer.connected:
+                found[node] = now - since
+        return found
+
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener()` when a peer came, went, or said something new; gives a function that ends it."""
         return self._table.on_change(listener)
@@ -214,7 +227,8 @@ class Peers:
         link = Link(
             stream,
             greeting,
-            address=str(address),
+            # Where its name led to: the bus and the peers we tell of it need no DNS then.
+            address=str(Address(stream.remote, address.port)),
             admit=self._admit,
             say=self._encode_hello,
             on_hello=self._hear,
@@ -289,8 +303,12 @@ class Peers:
 
 async def _await_introduction(stream: Stream, greeting: Greeting) -> Hello:
     """Wait for the other end's decision whether this connection stays."""
-    async with asyncio.timeout(PATIENCE):
-        frame = await stream.read()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            frame = await stream.read()
+    except TimeoutError as error:
+        text = str(error) or f"greeted, but {greeting.name} did not introduce itself within {PATIENCE:g} s"
+        raise TimeoutError(text) from error
     match frame:
         case Introduction(hello):
             return hello
