@@ -100,10 +100,10 @@ def admission_guard(ring: KeyRing, *, keys_required: bool) -> Callable[[Any, Any
 def identify(ring: KeyRing, text: str, *, required: bool) -> Caller:
     """Give the caller behind the text of a key; raises 401.
 
-    Clients that insist on a key send a placeholder where none is required; only what claims to be one
+    Clients that insist on a key send a placeholder; where none is required, only what claims to be one
     of ours is held to it.
     """
-    if text.startswith(PREFIX):
+    if text.startswith(PREFIX) or (text and required):
         known = ring.find(text)
         if known is None:
             raise _unauthorized("This API key is not admitted here; it may have been revoked. See `exo keys list`.")

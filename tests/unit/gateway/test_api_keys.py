@@ -82,6 +82,13 @@ async def test_reading_does_not_allow_asking_and_admin_allows_all(opened: Client
     assert (await opened.post(CHAT, json=BODY, headers=admin)).status_code == 200
 
 
+async def test_a_wrong_key_is_not_admitted_whatever_it_begins_with(opened: Client) -> None:
+    for text in ("exo-wrong", "sk-wrong"):
+        refused = await opened.get("/state", headers={**AFAR, "Authorization": f"Bearer {text}"})
+        assert refused.status_code == 401
+        assert "is not admitted" in refused.json()["error"]["message"]
+
+
 async def test_a_revoked_key_is_refused_at_once(opened: Client) -> None:
     made = await make_key(opened, "read")
     assert (await opened.delete(f"/v1/keys/{made['id']}")).json() == {"id": made["id"], "deleted": True}
