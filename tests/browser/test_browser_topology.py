@@ -180,6 +180,30 @@ def test_a_node_that_is_gone_says_so_and_its_links_with_it(open_site: Opener, si
     expect(links.get_by_text("Not measured lately")).to_have_count(2)
 
 
+def test_an_instance_on_a_node_that_is_gone_is_not_called_ready(open_site: Opener, site: Site) -> None:
+    page = open_site()
+    instances = page.get_by_role("region", name="Instances", exact=True)
+    expect(instances).to_contain_text("1 of 1 instance ready")
+    site.do(site.cluster.record(NodeTimedOut(node=NODE)))
+    expect(instances).to_contain_text("0 of 1 instance ready")
+    expect(instances.get_by_text("Node test is offline")).to_be_visible()
+    expect(instances.get_by_text("Ready", exact=True)).to_be_hidden()
+
+
+def test_many_nodes_scroll_in_their_column_and_not_the_page(open_site: Opener, site: Site) -> None:
+    for number in range(20):
+        node = NodeId(f"more-{number}")
+        link = replace(ETHERNET, peer=NODE)
+        joined = NodeJoined(node=node, facts=NodeFacts(name=f"more-{number}", version="0"))
+        site.do(site.cluster.tell(node, joined, LinksMeasured(node=node, links=(link,))))
+    page = open_site()
+    expect(page.get_by_role("region", name="Links")).to_contain_text("connected pairs")
+    heights = page.evaluate(
+        "(({scrollHeight, clientHeight}) => [scrollHeight, clientHeight])(document.documentElement)"
+    )
+    assert heights == [900, 900]
+
+
 def test_a_new_link_appears_by_itself(open_site: Opener, site: Site) -> None:
     page = open_site()
     far = replace(ETHERNET, local_address="10.9.0.1", remote_address="10.9.0.2", kind="thunderbolt", bandwidth=8e9)

@@ -1,6 +1,7 @@
 """The dashboard in a real browser: pages that are watched for whatever a person would not see."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request
@@ -59,19 +60,23 @@ class Opener:
         scheme: str = "light",
         refusals: int | None = 0,
         bypass_csp: bool = False,
+        headers: Mapping[str, str] | None = None,
+        live: bool = True,
     ) -> Page:
-        """Give a page that is live. `refusals` counts the failed requests that the test provokes; None: any number."""
+        """Give a page that is `live`. `refusals` counts the failed requests the test provokes; None: any number."""
         url = url or self._url
         context = self._browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme="dark" if scheme == "dark" else "light",
             bypass_csp=bypass_csp,
+            extra_http_headers=dict(headers or {}),
         )
         context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         self._opened.append((context, Watch(page, url=url), refusals))
         page.goto(f"{url}/")
-        page.get_by_text("Live", exact=True).wait_for()
+        if live:
+            page.get_by_text("Live", exact=True).wait_for()
         return page
 
     def close(self) -> None:

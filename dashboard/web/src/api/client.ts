@@ -4,7 +4,7 @@
  */
 import type { ChatRequest, ClusterState, ModelList, Placing, Telemetry, Topology } from "./types";
 import type { StatePart } from "../lib/parts";
-import { askForKey, keyHeaders, storedKey } from "./key";
+import { apiKey } from "./key.svelte";
 
 /** The server's refusal, in its own words. */
 export class ApiError extends Error {
@@ -64,8 +64,8 @@ async function readRefusal(response: Response): Promise<ApiError> {
 
 async function request(path: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
-  const used = storedKey();
-  const headers = { ...(init.headers as Record<string, string> | undefined), ...keyHeaders() };
+  const used = apiKey.current;
+  const headers = { ...(init.headers as Record<string, string> | undefined), ...apiKey.headers };
   try {
     response = await fetch(new URL(path, document.baseURI), { cache: "no-store", ...init, headers });
   } catch (error) {
@@ -73,8 +73,14 @@ async function request(path: string, init: RequestInit = {}): Promise<Response> 
     throw new Unreachable("The exo node does not answer", { cause: error });
   }
   noteClock(response);
-  if (response.status === 401 && askForKey(used)) return request(path, init);
-  if (!response.ok) throw await readRefusal(response);
+  if (!response.ok) {
+    const refusal = await readRefusal(response);
+    // What the key is not enough to do is no news about the page; what it is not enough to see is.
+    const unseen = refusal.code === "insufficient_scope" && init.method === undefined;
+    if (refusal.status === 401 || unseen) apiKey.noteRefused(used, refusal.message);
+    throw refusal;
+  }
+  apiKey.noteAdmitted(used);
   return response;
 }
 

@@ -1,6 +1,6 @@
 /** The event log as one stream. It reports and ends; whoever opened it decides when to try again. */
 import { openEvents } from "./client";
-import { storedKey } from "./key";
+import { apiKey } from "./key.svelte";
 import { readFrames } from "../lib/sse";
 
 interface Listener {
@@ -11,7 +11,7 @@ interface Listener {
 
 /** Follows the log behind `after` (`session.sequence`). Gives the function that stops it. */
 export function followEvents(after: string, listener: Listener): () => void {
-  return storedKey() ? followWithKey(after, listener) : followOpenly(after, listener);
+  return apiKey.current ? followWithKey(after, listener) : followOpenly(after, listener);
 }
 
 /** An EventSource cannot send the header that carries a key. */

@@ -6,6 +6,8 @@ import { json, serve } from "../testing/server";
 const refusal = (): Response =>
   json({ error: { message: "An API key is required.", code: "unauthorized" } }, 401);
 const bearer = (init: RequestInit): string | null => new Headers(init.headers).get("authorization");
+const admitOnly = (key: string): string[] =>
+  serve((_path, init) => (bearer(init) === `Bearer ${key}` ? json({}) : refusal()));
 
 beforeEach(() => {
   localStorage.clear();
@@ -13,31 +15,47 @@ beforeEach(() => {
 });
 afterEach(() => vi.unstubAllGlobals());
 
-it("asks once for a key, keeps it, and sends it from then on", async () => {
-  const { getState, getTelemetry } = await import("./client");
-  const prompt = vi.fn(() => " exo-secret ");
-  vi.stubGlobal("prompt", prompt);
-  const sent: (string | null)[] = [];
-  serve((_path, init) => {
-    sent.push(bearer(init));
-    return bearer(init) === "Bearer exo-secret" ? json({}) : refusal();
-  });
-  await Promise.all([getState(), getTelemetry()]);
+it("wants a key after a refusal, keeps the one it is given, and sends it from then on", async () => {
+  const { getState } = await import("./client");
+  const { apiKey } = await import("./key.svelte");
+  admitOnly("exo-secret");
+  await expect(getState()).rejects.toMatchObject({ code: "unauthorized" });
+  expect(apiKey.refusal).toBe("This node asks for an API key.");
+  expect(apiKey.give(" exo-secret ")).toBe(true);
   await getState();
-  expect(prompt).toHaveBeenCalledTimes(1);
-  expect(sent.filter((one) => one === null)).toHaveLength(2);
-  expect(sent.at(-1)).toBe("Bearer exo-secret");
+  expect(apiKey.refusal).toBe("");
   expect(localStorage.getItem("exo.key")).toBe("exo-secret");
 });
 
-it("does not ask again when nobody answers", async () => {
+it("says of a key that the node refuses, or that no header can carry, that it is wrong", async () => {
   const { getState } = await import("./client");
-  const prompt = vi.fn(() => null);
-  vi.stubGlobal("prompt", prompt);
-  serve(refusal);
+  const { apiKey } = await import("./key.svelte");
+  admitOnly("exo-secret");
+  apiKey.give("exo-other");
   await expect(getState()).rejects.toMatchObject({ code: "unauthorized" });
-  await expect(getState()).rejects.toMatchObject({ code: "unauthorized" });
-  expect(prompt).toHaveBeenCalledTimes(1);
+  expect(apiKey.refusal).toBe("An API key is required.");
+  apiKey.give("exo-third");
+  expect(apiKey.give("exo-schlüssel")).toBe(false);
+  expect(apiKey.refusal).toContain("no API key");
+  expect(apiKey.current).toBe("exo-third");
+});
+
+it("does not take what was said to an earlier key for an answer to this one", async () => {
+  const { apiKey } = await import("./key.svelte");
+  apiKey.give("exo-secret");
+  apiKey.noteRefused("", "An API key is required.");
+  expect(apiKey.refusal).toBe("");
+});
+
+it("wants another key for what this one may not see, not for what it may not do", async () => {
+  const { getState, placeModel } = await import("./client");
+  const { apiKey } = await import("./key.svelte");
+  apiKey.give("exo-secret");
+  serve(() => json({ error: { message: "This needs admin.", code: "insufficient_scope" } }, 403));
+  await expect(placeModel("a/b")).rejects.toMatchObject({ status: 403 });
+  expect(apiKey.refusal).toBe("");
+  await expect(getState()).rejects.toMatchObject({ status: 403 });
+  expect(apiKey.refusal).toBe("This needs admin.");
 });
 
 it("follows the event log with the key, which an EventSource cannot send", async () => {

@@ -1515,8 +1515,6 @@ export interface components {
             attempt: number;
             boot: string;
             command: string;
-            /** @default 0 */
-            time_limit: number;
             gateway: string;
             gateway_boot: string;
             id: string;
@@ -1534,6 +1532,8 @@ export interface components {
             priority: number;
             /** @default false */
             resumed: boolean;
+            /** @default 0 */
+            time_limit: number;
         };
         /**
          * Thunderbolt

@@ -73,6 +73,21 @@ it("puts ranks in order and finds their runners", () => {
   ]);
 });
 
+it("says of a rank on an absent node that the node is offline, whatever its runner said last", () => {
+  const state = aState({
+    instances: [anInstance("one", [{ type: "ready" }, { type: "ready" }])],
+    online: false,
+  });
+  const instance = state.instances["one"];
+  if (!instance) throw new Error("the example lost its instance");
+  const ranks = ranksOf(state, instance).map((rank) => [rank.status.label, rank.status.tone]);
+  expect(ranks).toEqual([
+    ["Ready", "good"],
+    [`Node ${nodeName(state, "node-1")} is offline`, "bad"],
+  ]);
+  expect(isReady(state, instance)).toBe(false);
+});
+
 it("counts the tasks of one instance", () => {
   const state = aState({ instances: [anInstance("one", [{ type: "ready" }])] });
   const instance = state.instances["one"];

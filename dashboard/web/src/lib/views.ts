@@ -26,6 +26,14 @@ const LABELS: Record<Exclude<RunnerStatus["type"], "loading" | "failed">, [strin
   stopping: ["Stopping", "idle"],
 };
 
+/** Puts the state of a rank in words: its node's absence before what its runner said last. */
+function viewRank(state: ClusterState, shard: Instance["shards"][number]): StatusView {
+  if (!state.nodes[shard.node]?.online) {
+    return { label: `Node ${nodeName(state, shard.node)} is offline`, tone: "bad", progress: null };
+  }
+  return viewStatus(state.runners[shard.runner]?.status);
+}
+
 /** Puts a runner's status in words; a runner that State does not know yet has not been started. */
 export function viewStatus(status: RunnerStatus | undefined): StatusView {
   if (!status) return { label: "Waiting for its node", tone: "busy", progress: null };
@@ -55,15 +63,13 @@ export function ranksOf(state: ClusterState, instance: Instance): RankView[] {
     .sort((left, right) => left.rank - right.rank)
     .map((shard) => {
       const runner = state.runners[shard.runner];
-      return { shard, runner, status: viewStatus(runner?.status) };
+      return { shard, runner, status: viewRank(state, shard) };
     });
 }
 
 /** An instance serves when each of its ranks is ready on a node that is there. */
 export function isReady(state: ClusterState, instance: Instance): boolean {
-  return instance.shards.every(
-    (shard) => state.runners[shard.runner]?.status.type === "ready" && state.nodes[shard.node]?.online,
-  );
+  return ranksOf(state, instance).every((rank) => rank.status.tone === "good");
 }
 
 /** Names of the models that answer now, sorted, each once. */
