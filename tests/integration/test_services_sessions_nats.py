@@ -16,6 +16,7 @@ from exo.streams.codec import decode_event
 from exo.streams.ids import SessionId
 from exo.streams.layout import EVENTS, LEASE
 from exo.streams.state import State
+from support.links import Sight
 from support.nats import CREDENTIALS
 from support.services import BOOT, NODE, Cluster, eventually, scripted
 
@@ -23,10 +24,11 @@ SLOW = {"tokens_per_second": 100.0}
 TEXT = " ".join(f"word{number}" for number in range(80))
 
 
-class NatsLink:
+class NatsLink(Sight):
     """This node as the hub of one server after the other."""
 
     def __init__(self, hub: Hub) -> None:
+        super().__init__()
         self._server = hub
         self.bus = NatsBus(hub.connection_settings(node_role(NODE), name=NODE))
         self.is_hub = True

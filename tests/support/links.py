@@ -37,10 +37,25 @@ async def begin(bus: Bus, standby: Standby, *, session: SessionId | None = None)
         await standby.inaugurate(bus, session or new_session_id())
 
 
-class FixedLink:
+class Sight:
+    """What a link knows of other nodes: nothing, unless the test says so."""
+
+    def __init__(self) -> None:
+        self.lost: dict[NodeId, float] = {}
+        self.silent: set[NodeId] = set()
+
+    def gone(self) -> dict[NodeId, float]:
+        return self.lost
+
+    def unreached(self) -> set[NodeId]:
+        return self.silent
+
+
+class FixedLink(Sight):
     """The hub of this node, for ever."""
 
     def __init__(self, bus: Bus, node: NodeId) -> None:
+        super().__init__()
         self.bus = bus
         self.is_hub = True
         self.hub = node
@@ -64,10 +79,11 @@ class MovableBus(MemoryBus):
         self.reconnect()
 
 
-class MovingLink:
+class MovingLink(Sight):
     """A node's place in a cluster whose hub the test moves."""
 
     def __init__(self, server: MemoryServer, node: NodeId, *, hub: NodeId) -> None:
+        super().__init__()
         self.bus = MovableBus(server)
         self.hub = hub
         self.opened: list[MemoryBus] = []

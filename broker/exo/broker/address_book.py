@@ -20,13 +20,16 @@ LEAST_PAUSE: Final = 0.05
 RARE_PAUSE: Final = 60.0
 """For an address that is our own, and for one that failed `MANY_FAILURES` times in a row and nobody asked for."""
 
+REFUSED: Final = "connection_refused"
+"""The outcome of an attempt that a machine answered with: nothing listens there."""
+
 MANY_FAILURES: Final = 100
 MOST_ENTRIES: Final = 256
 MOST_AT_ONCE: Final = 32
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """One address. `next_at` is monotonic, `tried_at` Unix ms."""
+    """One address. `next_at`, `refused_since` and `refused_at` are monotonic, `tried_at` Unix ms."""
 
     address: Address
     sources: set[Source]
@@ -37,6 +40,11 @@ class Entry(msgspec.Struct, kw_only=True):
     tried_at: int = 0
     next_at: float = 0.0
     busy: bool = False
+    answered: bool = False
+    """Whether a member was ever met there."""
+    refused_since: float = 0.0
+    """When the first of the newest attempts was refused that were refused on end; 0 when the newest was not."""
+    refused_at: float = 0.0
 
     @property
     def is_asked_for(self) -> bool:
@@ -91,6 +99,7 @@ class AddressBook:
     def meet(self, address: Address, *, node: NodeId, at: int) -> None:
         """Note that a member answered there."""
         entry = self._entries[address]
+        entry.answered = True
         entry.node, entry.outcome, entry.detail, entry.failures, entry.tried_at = node, "connected", "", 0, at
 
     def fail(self, address: Address, outcome: str, detail: str, *, at: int) -> bool:
@@ -105,6 +114,10 @@ class AddressBook:
         """Let an address wait for its next turn."""
         entry = self._entries[address]
         entry.busy = False
+        if entry.outcome == REFUSED:
+            entry.refused_since, entry.refused_at = entry.refused_since or now, now
+        else:
+            entry.refused_since = entry.refused_at = 0.0
         entry.next_at = now + self._choose_pause(entry)
 
     def _choose_pause(self, entry: Entry) -> float:
@@ -122,6 +135,17 @@ class AddressBook:
     def find(self, node: NodeId) -> list[str]:
         """Give the addresses where this node answered."""
         return [str(one.address) for one in self._entries.values() if one.node == node and one.outcome == "connected"]
+
+    def find_refusal(self, address: str, *, after: float, is_own: bool) -> float | None:
+        """Give since when nobody listens where a member was, later than `after`; None unless that is certain.
+
+        Only an address where it answered, or that it calls its own, says something: what refuses elsewhere
+        may be a router, a firewall, or this very machine.
+        """
+        entry = next((one for one in self._entries.values() if str(one.address) == address), None)
+        if entry is None or entry.refused_at <= after or not (entry.answered or is_own):
+            return None
+        return max(entry.refused_since, after)
 
     def report(self) -> tuple[Attempt, ...]:
         """Give all entries in the order they came in."""

@@ -151,6 +151,14 @@ class Cluster:
         hub = self._mover.office.hub
         return hub.server.pid if hub is not None else None
 
+    def gone(self) -> dict[NodeId, float]:
+        """Give the peers whose process is gone, and for how many seconds that has been certain."""
+        return self.peers.gone()
+
+    def unreached(self) -> set[NodeId]:
+        """Give the known peers that are not heard."""
+        return self.peers.known().keys() - self.peers.reached().keys()
+
     def on_move(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener()` when the bus serves another hub or session; gives a function that ends it."""
         self._listeners.append(listener)

@@ -26,6 +26,17 @@ class ClusterLink(Protocol):
         """The node whose server `bus` is connected to; empty while there is none."""
         ...
 
+    def gone(self) -> dict[NodeId, float]:
+        """Give the known nodes whose process is gone, and for how many seconds that has been certain.
+
+        Their connection to this node broke and their machine has refused another since; who is silent is not gone.
+        """
+        ...
+
+    def unreached(self) -> set[NodeId]:
+        """Give the known nodes that this one does not hear, for whatever reason."""
+        ...
+
     def on_move(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener()` when `bus` serves another hub or session; gives a function that ends it."""
         ...

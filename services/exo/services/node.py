@@ -76,6 +76,7 @@ class NodeServices:
         clock = clock or SystemClock()
         node, boot = settings.node, settings.boot
         bus = link.bus
+        self._link = link
         self._bus = bus
         self._settings = settings
         self._clock = clock
@@ -231,6 +232,7 @@ class NodeServices:
         master = Master(
             bus,
             reign,
+            link=self._link,
             projection=self.projection,
             gauges=self.gauges,
             catalog=self.catalog,

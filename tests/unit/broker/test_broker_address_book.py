@@ -1,4 +1,4 @@
-from exo.broker.address_book import LONGEST_PAUSE, MOST_AT_ONCE, MOST_ENTRIES, RARE_PAUSE, AddressBook
+from exo.broker.address_book import LONGEST_PAUSE, MOST_AT_ONCE, MOST_ENTRIES, RARE_PAUSE, REFUSED, AddressBook
 from exo.broker.addresses import Address
 from exo.broker.peering import Attempt
 from exo.streams.ids import NodeId
@@ -112,3 +112,24 @@ def test_only_so_many_are_dialled_at_once() -> None:
         book.suggest(Address("10.1.0.1", number + 1), source="member")
     assert len(book.take_due(0, connected=())) == MOST_AT_ONCE
     assert book.take_due(0, connected=()) == []
+
+
+def test_a_refusal_counts_where_the_member_answered_and_after_it_was_heard() -> None:
+    book = make_book()
+    book.suggest(HERE, source="member", node=A)
+    due = fail(book, HERE, now=1, outcome=REFUSED)
+    # Nobody was ever met there, and it may be anybody's.
+    assert book.find_refusal(str(HERE), after=0, is_own=False) is None
+    assert book.find_refusal(str(HERE), after=0, is_own=True) == 1
+    assert book.find_refusal(str(HERE), after=1, is_own=True) is None
+
+    assert book.take_due(due, connected=()) == [HERE]
+    book.meet(HERE, node=A, at=1)
+    book.rest(HERE, now=10)
+    assert book.find_refusal(str(HERE), after=0, is_own=True) is None
+    due = fail(book, HERE, now=11, outcome=REFUSED)
+    fail(book, HERE, now=due, outcome=REFUSED)
+    assert book.find_refusal(str(HERE), after=10, is_own=False) == 11
+    # Silence ends the proof.
+    fail(book, HERE, now=100, outcome="timeout")
+    assert book.find_refusal(str(HERE), after=10, is_own=False) is None

@@ -9,14 +9,18 @@ from exo.services.catalog.service import Catalog
 from exo.services.clock import FakeClock
 from exo.services.master.reign import Reign
 from exo.services.master.service import SWEEP_INTERVAL, Master
-from exo.services.master.sweep import ABSENCE
+from exo.services.master.sweep import ABSENCE, CERTAINTY
 from exo.services.projection import Projection
 from exo.services.standby import begin_session
 from exo.services.telemetry.gauges import Gauges
+from exo.streams.codec import encode
 from exo.streams.ids import NodeId, SessionId
 from exo.streams.layout import EVENTS, NODES
 from exo.streams.state import State
-from support.services import BOOT, NODE, eventually, joined_state
+from exo.streams.subjects import telemetry
+from exo.streams.telemetry import Sample
+from support.links import FixedLink
+from support.services import BOOT, NODE, eventually, joined_state, make_memory
 
 OTHER = NodeId("node-b")
 CLOSE = SWEEP_INTERVAL / 2
@@ -29,6 +33,8 @@ class Office:
     def __init__(self, known: State) -> None:
         self.clock = FakeClock()
         self.bus = MemoryBus()
+        self.link = FixedLink(self.bus, NODE)
+        self.gauges = Gauges(self.bus, clock=self.clock)
         self.known = known
         self.projection = Projection(self.bus, known=known, clock=self.clock)
 
@@ -49,8 +55,9 @@ class Office:
         master = Master(
             self.bus,
             reign,
+            link=self.link,
             projection=self.projection,
-            gauges=Gauges(self.bus, clock=self.clock),
+            gauges=self.gauges,
             catalog=Catalog(()),
             clock=self.clock,
         )
@@ -103,3 +110,33 @@ async def test_a_node_that_returns_in_time_stays() -> None:
         await office.bus.put(NODES.name, OTHER, b"{}")
         await office.pass_time(2 * SWEEP_INTERVAL)
         assert office.is_online(OTHER)
+
+
+async def test_a_node_that_is_gone_for_certain_times_out_although_its_key_is_there() -> None:
+    async with new_session() as office, office.reigning():
+        for node in (NODE, OTHER):
+            await office.bus.put(NODES.name, node, b"{}")
+        office.link.silent = {OTHER}
+        await office.pass_time(2 * SWEEP_INTERVAL)
+        assert office.is_online(OTHER)
+        office.link.lost = {OTHER: CERTAINTY}
+        await office.pass_time(2 * SWEEP_INTERVAL)
+        await until_offline(office, OTHER)
+        assert office.is_online(NODE)
+
+
+async def test_a_node_that_is_heard_on_the_bus_is_not_gone_whatever_refuses() -> None:
+    async with new_session() as office:
+        listening = asyncio.create_task(office.gauges.run())
+        await asyncio.sleep(0)
+        async with office.reigning():
+            await office.bus.put(NODES.name, OTHER, b"{}")
+            for _ in range(6):
+                sample = encode(Sample(interval=1, taken_at=0, gauge=make_memory()))
+                await office.bus.publish(telemetry(OTHER, "memory"), sample)
+                office.link.lost = {OTHER: CERTAINTY}
+                await office.pass_time(CLOSE)
+            assert office.is_online(OTHER)
+            await office.pass_time(4 * SWEEP_INTERVAL)
+            await until_offline(office, OTHER)
+        listening.cancel()

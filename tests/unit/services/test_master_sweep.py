@@ -1,6 +1,6 @@
 """What the master decides of its own accord."""
 
-from exo.services.master.sweep import ABSENCE, DEADLINE_SLACK, sweep
+from exo.services.master.sweep import ABSENCE, CERTAINTY, DEADLINE_SLACK, sweep
 from exo.streams import events as e
 from exo.streams.codes import Code
 from exo.streams.ids import BootId, NodeId, TaskId
@@ -12,8 +12,9 @@ OTHER = NodeId("node-b")
 TASK = TaskId("task-1")
 
 
-def due(state: State, *, absent: float = 0, age: float = 0) -> list[e.Decision]:
-    return list(sweep(state, absent={NODE: absent} if absent else {}, ages=dict.fromkeys(state.tasks, age)))
+def due(state: State, *, absent: float = 0, gone: float = 0, age: float = 0) -> list[e.Decision]:
+    ages = dict.fromkeys(state.tasks, age)
+    return list(sweep(state, absent={NODE: absent}, gone={NODE: gone}, ages=ages))
 
 
 def failure(state: State, *, age: float = 0) -> tuple[tuple[TaskId, ...], str]:
@@ -30,6 +31,18 @@ def test_nothing_is_due_while_all_is_well() -> None:
 def test_a_node_times_out_after_two_lifetimes_of_its_presence() -> None:
     assert due(joined_state(), absent=ABSENCE - 0.1) == []
     assert due(joined_state(), absent=ABSENCE) == [e.NodeTimedOut(node=NODE)]
+
+
+def test_a_node_that_is_gone_for_certain_times_out_soon() -> None:
+    assert due(joined_state(), gone=CERTAINTY - 0.1) == []
+    assert due(joined_state(), gone=CERTAINTY) == [e.NodeTimedOut(node=NODE)]
+
+
+def test_the_end_of_a_request_names_the_lost_node() -> None:
+    state = fold(ready_state(tasks=(make_task(),)), e.NodeTimedOut(node=NODE))
+    (decision,) = due(state)
+    assert isinstance(decision, e.TasksFailed)
+    assert decision.message == f"the node that worked on the request ({state.nodes[NODE].facts.name}) was lost"
 
 
 def test_a_node_that_is_offline_does_not_time_out_again() -> None:
@@ -103,7 +116,7 @@ def test_performing_what_is_due_leaves_nothing_due() -> None:
     state = ready_state(tasks=tasks)
     state = fold(state, e.RunnerStatusChanged(node=NODE, runner=instance.shards[0].runner, status=failed))
     for _ in range(10):
-        decisions = list(sweep(state, absent={NODE: ABSENCE}, ages={TaskId("task-3"): 60}))
+        decisions = list(sweep(state, absent={NODE: ABSENCE}, gone={}, ages={TaskId("task-3"): 60}))
         if not decisions:
             break
         state = fold(state, decisions[0], boot=BOOT)

@@ -14,6 +14,7 @@ from exo.broker.bus import Bus, WorkItem
 from exo.broker.errors import BusUnavailableError
 from exo.services.catalog.service import Catalog
 from exo.services.clock import Clock
+from exo.services.link import ClusterLink
 from exo.services.master.decide import Circumstances, decide, reject
 from exo.services.master.inbox import Garbage, read_command
 from exo.services.master.presence import PresenceWatch
@@ -44,6 +45,8 @@ log = structlog.get_logger(__name__)
 CONSUMER = "master"
 SWEEP_INTERVAL = 2.0
 """Seconds; what is urgent (a node that joined or left, a runner that gave up) is swept at once."""
+_URGENT_INTERVAL = 0.5
+"""Seconds, while a node that is gone still counts as online: streams wait for the end of that."""
 _LATELY = 3.0
 """Seconds in which every node that is reached sends its gauges."""
 _GAUGES_TIMEOUT = 3.0
@@ -58,6 +61,7 @@ class Master:
         bus: Bus,
         reign: Reign,
         *,
+        link: ClusterLink,
         projection: Projection,
         gauges: Gauges,
         catalog: Catalog,
@@ -67,6 +71,7 @@ class Master:
         """`duties` are further loops that run for as long as this master rules."""
         self._bus = bus
         self._reign = reign
+        self._link = link
         self._projection = projection
         self._gauges = gauges
         self._catalog = catalog
@@ -149,10 +154,20 @@ class Master:
 
     def _find_unheard(self, state: State) -> frozenset[NodeId]:
         """Give the nodes that may be gone: that they are offline is decided only after a while."""
+        unheard = self._presence.missing | self._link.unreached() | self._link.gone().keys()
         if self._clock.monotonic() - self._reign.began < _LATELY:
-            return self._presence.missing
+            return unheard
         online = frozenset(node.id for node in state.nodes.values() if node.online)
-        return self._presence.missing | (online - self._gauges.heard(within=_LATELY))
+        return unheard | (online - self._gauges.heard(within=_LATELY))
+
+    def _find_gone(self) -> dict[NodeId, float]:
+        """Give the nodes that are gone for certain: one that is heard on the bus is not, whatever refuses."""
+        heard = self._gauges.heard(within=_LATELY)
+        return {node: seconds for node, seconds in self._link.gone().items() if node not in heard}
+
+    def _is_anyone_gone(self) -> bool:
+        nodes = self._reign.state.nodes
+        return any(node in nodes and nodes[node].online for node in self._link.gone())
 
     async def _wait_for_gauges(self) -> None:
         workers = [node.id for node in online_workers(self._reign.state)]
@@ -174,7 +189,8 @@ class Master:
     async def _sweep(self, absent: dict[NodeId, float]) -> None:
         while True:
             async with self._reign.turn() as state:
-                decision = next(sweep(state, absent=absent, ages=self._ages.look(state)), None)
+                ages = self._ages.look(state)
+                decision = next(sweep(state, absent=absent, gone=self._find_gone(), ages=ages), None)
                 if decision is None:
                     return
                 log.info("the sweep decided", decision=type(decision).__name__)
@@ -183,7 +199,7 @@ class Master:
     async def _tick(self) -> None:
         while True:
             self._sweep_is_due.set()
-            await self._clock.sleep(SWEEP_INTERVAL)
+            await self._clock.sleep(_URGENT_INTERVAL if self._is_anyone_gone() else SWEEP_INTERVAL)
 
     def _notice(self, recorded: Recorded, _state: State) -> None:
         event = recorded.envelope.event if recorded.envelope else None

@@ -15,25 +15,36 @@ from exo.streams.tasks import TaskRecord
 
 ABSENCE = 2.0 * PRESENCE_TTL
 """Seconds without a presence key after which a node has timed out."""
+CERTAINTY = 3.0
+"""Seconds after which a node whose process is gone has timed out, whatever its presence key says."""
 DEADLINE_SLACK = 5.0
 """Seconds left to rank 0, which judges deadlines itself."""
 _MOST_TASKS = 1000
 """In one event, so that it stays small."""
 
 
-def sweep(state: State, *, absent: Mapping[NodeId, float], ages: Mapping[TaskId, float]) -> Iterator[e.Decision]:
+def sweep(
+    state: State,
+    *,
+    absent: Mapping[NodeId, float],
+    gone: Mapping[NodeId, float],
+    ages: Mapping[TaskId, float],
+) -> Iterator[e.Decision]:
     """Give the decisions that are due. `absent` holds the seconds for which each node's presence was missing.
 
+    `gone` holds for how many seconds it was certain of a node that its process is gone.
     `ages` holds for how many seconds this master has known each request that has a time limit.
     """
-    yield from _time_out_nodes(state, absent)
+    yield from _time_out_nodes(state, absent=absent, gone=gone)
     yield from _fail_tasks(state, ages)
     yield from _remove_failed(state)
 
 
-def _time_out_nodes(state: State, absent: Mapping[NodeId, float]) -> Iterator[e.Decision]:
+def _time_out_nodes(
+    state: State, *, absent: Mapping[NodeId, float], gone: Mapping[NodeId, float]
+) -> Iterator[e.Decision]:
     for node in state.nodes.values():
-        if node.online and absent.get(node.id, 0) >= ABSENCE:
+        if node.online and (absent.get(node.id, 0) >= ABSENCE or gone.get(node.id, 0) >= CERTAINTY):
             yield e.NodeTimedOut(node=node.id)
 
 
@@ -51,11 +62,11 @@ def _fail_tasks(state: State, ages: Mapping[TaskId, float]) -> Iterator[e.Decisi
 def _find_failure(state: State, task: TaskRecord, *, age: float) -> tuple[str, str] | None:
     lost = _find_lost(state, task.node, task.boot)
     if lost is not None:
-        return lost, "the node that worked on the request was " + _WHAT_HAPPENED[lost]
+        return lost, f"the node that worked on the request ({_name(state, task.node)}) was {_WHAT_HAPPENED[lost]}"
     if task.on_disconnect == "cancel":
         lost = _find_lost(state, task.gateway, task.gateway_boot)
         if lost is not None:
-            return lost, "the node that took the request was " + _WHAT_HAPPENED[lost]
+            return lost, f"the node that took the request ({_name(state, task.gateway)}) was {_WHAT_HAPPENED[lost]}"
     if task.time_limit and age > task.time_limit / 1000 + DEADLINE_SLACK:
         return Code.DEADLINE_EXCEEDED, "the request did not end before its deadline"
     return None
@@ -71,6 +82,10 @@ def _find_lost(state: State, node_id: NodeId, boot: BootId) -> Code | None:
     if node.boot != boot:
         return Code.NODE_RESTARTED
     return None if node.online else Code.NODE_TIMED_OUT
+
+
+def _name(state: State, node: NodeId) -> str:
+    return state.nodes[node].facts.name or node
 
 
 def _cut(tasks: list[TaskId]) -> Iterable[tuple[TaskId, ...]]:
