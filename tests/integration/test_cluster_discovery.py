@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 from zeroconf import Error as ZeroconfError
+from zeroconf import ServiceStateChange, Zeroconf
 
 from exo.broker import discovery as discovery_module
 from exo.broker.discovery import Discovery
@@ -75,12 +76,20 @@ async def test_an_error_of_zeroconf_itself_stops_nothing(monkeypatch: pytest.Mon
             await wait_until(lambda: NodeId("b") in a.reached(), what="the cluster port works without it")
 
 
+def make_discovery(settings: PeersSettings, strangers: set[NodeId]) -> Discovery:
+    heard: list[object] = []
+    return Discovery(
+        settings,
+        port=1,
+        suggest=lambda address, node: heard.append((address, node)),
+        stranger=lambda stranger: strangers.add(stranger.node),
+        stranger_left=strangers.discard,
+    )
+
+
 @asynccontextmanager
 async def running_discovery(settings: PeersSettings) -> AsyncGenerator[Discovery]:
-    heard: list[object] = []
-    discovery = Discovery(
-        settings, port=1, suggest=lambda address, node: heard.append((address, node)), stranger=heard.append
-    )
+    discovery = make_discovery(settings, set())
     await discovery.start()
     try:
         yield discovery
@@ -114,3 +123,23 @@ async def test_a_changed_address_is_registered_anew(monkeypatch: pytest.MonkeyPa
 async def test_it_is_off_when_not_asked_for() -> None:
     async with running_peers(make_settings("a")) as a:
         assert a.report().discovery.state == "off"
+
+
+async def test_nodes_are_counted_once_without_ourselves_and_strangers_that_left_are_forgotten() -> None:
+    strangers: set[NodeId] = set()
+    discovery = make_discovery(make_settings("a"), strangers)
+
+    def announce(settings: PeersSettings) -> str:
+        info = make_discovery(settings, set())._describe(("10.0.0.2",))
+        discovery._take(info.name, info)
+        return info.name
+
+    announce(make_settings("a", boot="an earlier life"))
+    announce(make_settings("b", boot="an earlier life"))
+    announce(make_settings("b"))
+    elsewhere = announce(make_settings("c", cluster="work"))
+    assert discovery._count_others() == 1
+    assert strangers == {NodeId("c")}
+    announce(make_settings("c", boot="later"))
+    discovery._hear(Zeroconf.__new__(Zeroconf), "", elsewhere, ServiceStateChange.Removed)
+    assert strangers == set()

@@ -9,12 +9,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import structlog
 
+from exo.broker import address_book
 from exo.broker.cluster_frames import Burst, Introduction, Ping, Refused, Saying
 from exo.broker.credentials import Credentials
 from exo.broker.errors import PortBusyError
 from exo.broker.hello import SILENCE, Hello
-from exo.broker.peers import Peers
+from exo.broker.peers import Peers, admit_all
 from exo.streams.ids import NodeId
 from support.nats import wait_until
 from support.peers import (
@@ -255,6 +257,52 @@ async def test_a_third_node_refuses_the_clone_of_a_connected_one() -> None:
         assert await wait_refused(watcher, "duplicate_node", by_us=True) == "the-a"
         assert await wait_refused(clone, "duplicate_node", by_us=False) == "the-b"
         assert watcher.known()[A].hello.boot == "first"
+
+
+async def test_a_clone_that_lives_on_is_refused_with_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(address_book, "FIRST_PAUSE", 0.05)
+    async with AsyncExitStack() as stack:
+        watcher = await stack.enter_async_context(running_peers(make_settings("b")))
+        here = (address_of(watcher),)
+        first = await stack.enter_async_context(running_peers(make_settings("a", boot="first", bootstrap=here)))
+        await wait_met(first, B)
+        clone = await stack.enter_async_context(running_peers(make_settings("a", boot="clone", bootstrap=here)))
+        await wait_until(lambda: clone.report().attempts[0].failures >= 4, what="its failures count on")
+        (refusal,) = watcher.report().refusals
+        assert refusal.node in watcher.reached(), "it is told although the first of that id is a member"
+
+
+async def test_a_refusal_is_over_once_the_node_is_met() -> None:
+    async with running_peers(make_settings("a"), secret="new") as a:
+        async with running_peers(make_settings("b", bootstrap=(address_of(a),))) as b:
+            await wait_refused(a, "secret_mismatch", by_us=False)
+            await b.rekey(Credentials("home", "new"))
+            await wait_met(a, B)
+            await wait_met(b, A)
+            assert b.report().refusals == ()
+        assert a.report().refusals == (), "it is no news when the node has left again"
+
+
+@pytest.mark.parametrize("failing", ["a", "b"])
+async def test_who_cannot_be_let_in_is_dialled_with_growing_pauses_and_told_once(failing: str) -> None:
+    async def fail(hello: Hello) -> None:
+        raise RuntimeError(f"no place for {hello.name}")
+
+    admits = {name: fail if name == failing else admit_all for name in "ab"}
+    async with AsyncExitStack() as stack:
+        logs = stack.enter_context(structlog.testing.capture_logs())
+        a = await stack.enter_async_context(running_peers(make_settings("a"), admit=admits["a"]))
+        settings = make_settings("b", bootstrap=(address_of(a),))
+        b = await stack.enter_async_context(running_peers(settings, admit=admits["b"]))
+        for peers in (a, b):
+            await wait_until(
+                lambda peers=peers: any(one.failures >= 3 for one in peers.report().attempts),
+                what="failures count on at both ends",
+            )
+        outside = a if failing == "a" else b
+        (unadmitted,) = outside.report().unadmitted
+        assert unadmitted.reason.startswith("RuntimeError: no place for the-")
+        assert len([one for one in logs if one["event"] == "a peer cannot be let in"]) == 1
 
 
 async def test_our_own_address_is_known_as_such() -> None:

@@ -97,10 +97,16 @@ class AddressBook:
         return [entry for entry in self._entries.values() if not entry.busy and entry.node not in connected]
 
     def meet(self, address: Address, *, node: NodeId, at: int) -> None:
-        """Note that a member answered there."""
+        """Note that a member answered there. Its failures count on until `settle`: it may turn us away yet."""
         entry = self._entries[address]
         entry.answered = True
-        entry.node, entry.outcome, entry.detail, entry.failures, entry.tried_at = node, "connected", "", 0, at
+        entry.node, entry.outcome, entry.detail, entry.tried_at = node, "connected", "", at
+
+    def settle(self, node: NodeId) -> None:
+        """Note that a member let us in, by whichever address."""
+        for entry in self._entries.values():
+            if entry.node == node:
+                entry.failures = 0
 
     def fail(self, address: Address, outcome: str, detail: str, *, at: int) -> bool:
         """Note why nobody was met there; tells whether that is news."""
@@ -147,17 +153,19 @@ class AddressBook:
             return None
         return max(entry.refused_since, after)
 
-    def report(self) -> tuple[Attempt, ...]:
-        """Give all entries in the order they came in."""
-        return tuple(
-            Attempt(
-                address=str(entry.address),
-                sources=tuple(sorted(entry.sources)),
-                outcome=entry.outcome,
-                detail=entry.detail,
-                node=entry.node,
-                failures=entry.failures,
-                tried_at=entry.tried_at,
-            )
-            for entry in self._entries.values()
-        )
+    def report(self, *, reached: Collection[NodeId]) -> tuple[Attempt, ...]:
+        """Give all entries in the order they came in; those of a node that is reached have not failed."""
+        return tuple(_describe(entry, is_reached=entry.node in reached) for entry in self._entries.values())
+
+
+def _describe(entry: Entry, *, is_reached: bool) -> Attempt:
+    # Its addresses rest with what became of them before it was met, maybe by another one.
+    return Attempt(
+        address=str(entry.address),
+        sources=tuple(sorted(entry.sources)),
+        outcome="connected" if is_reached else entry.outcome,
+        detail="" if is_reached else entry.detail,
+        node=entry.node,
+        failures=0 if is_reached else entry.failures,
+        tried_at=entry.tried_at,
+    )

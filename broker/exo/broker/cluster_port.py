@@ -162,8 +162,10 @@ def _listen_or_move(settings: PeersSettings, family: socket.AddressFamily) -> so
             raise
         if settings.port_is_explicit:
             raise PortBusyError(settings.port, setting="cluster port") from error
-        log.warning("the cluster port is in use; taking another one", port=settings.port)
-        return _listen(family, settings.host, 0)
+        listening = _listen(family, settings.host, 0)
+        taken = int(listening.getsockname()[1])
+        log.warning("the cluster port is in use; taking another one", port=settings.port, taken=taken)
+        return listening
 
 
 def _listen(family: socket.AddressFamily, host: str, port: int) -> socket.socket:

@@ -15,6 +15,7 @@ from exo.broker.certificates import trusting_context
 from exo.broker.cluster_frames import FrameError, Greeting
 from exo.broker.cluster_stream import Stream, dial
 from exo.broker.greeting import Party, RefusedError, greet_as_client
+from exo.broker.link import NotAdmittedError
 from exo.broker.name_lookups import NameLookups
 from exo.broker.peer_notes import Notes, now_ms
 from exo.broker.peering import NOBODY
@@ -108,6 +109,8 @@ def describe_failure(error: Exception) -> tuple[str, str]:
     """Give the kind of a failure and what a person can read about it."""
     outcome, detail = "unreachable", getattr(error, "strerror", None) or str(error)
     match error:
+        case NotAdmittedError():
+            outcome = "not_admitted"
         case TimeoutError():
             outcome, detail = "timeout", detail or "no answer in time"
         case socket.gaierror():

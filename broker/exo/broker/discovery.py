@@ -43,11 +43,14 @@ class Discovery:
         port: int,
         suggest: Callable[[str, NodeId], None],
         stranger: Callable[[Stranger], None],
+        stranger_left: Callable[[NodeId], None],
     ) -> None:
         self._settings, self._port = settings, port
-        self._suggest, self._stranger = suggest, stranger
+        self._suggest, self._stranger, self._stranger_left = suggest, stranger, stranger_left
         self._failure = ""
-        self._found: set[str] = set()
+        self._found: dict[str, NodeId] = {}
+        """Services of this cluster by name; one of an earlier life may still be in caches."""
+        self._strangers: dict[str, NodeId] = {}
         self._zeroconf: AsyncZeroconf | None = None
         self._browser: AsyncServiceBrowser | None = None
         self._addresses: tuple[str, ...] = ()
@@ -62,8 +65,11 @@ class Discovery:
     @property
     def state(self) -> DiscoveryState:
         if self._zeroconf is not None:
-            return DiscoveryState("running", seen=len(self._found))
+            return DiscoveryState("running", seen=self._count_others())
         return DiscoveryState("failed", self._failure or "it has not started yet")
+
+    def _count_others(self) -> int:
+        return len({*self._found.values()} - {self._settings.node})
 
     async def start(self) -> None:
         """Begin in the background."""
@@ -141,7 +147,8 @@ class Discovery:
 
     def _hear(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if state_change is ServiceStateChange.Removed:
-            self._found.discard(name)
+            self._found.pop(name, None)
+            self._miss_stranger(name)
             return
         task = asyncio.create_task(self._look_up(zeroconf, name), name=f"look up {name}")
         self._lookups.add(task)
@@ -163,9 +170,12 @@ class Discovery:
         hosts = [one for one in info.parsed_addresses(IPVersion.All) if _needs_no_scope(one)]
         addresses = [str(Address(host, info.port or 0)) for host in hosts]
         if said.get("cluster") != self._settings.cluster[:LONGEST_TXT]:
+            self._found.pop(name, None)
+            self._strangers[name] = node
             self._meet_stranger(node, said, address=addresses[0] if addresses else "")
             return
-        self._found.add(name)
+        self._miss_stranger(name)
+        self._found[name] = node
         for address in addresses:
             self._suggest(address, node)
 
@@ -182,6 +192,11 @@ class Discovery:
             )
         )
 
+    def _miss_stranger(self, name: str) -> None:
+        node = self._strangers.pop(name, None)
+        if node is not None and node not in self._strangers.values():
+            self._stranger_left(node)
+
     async def _close(self) -> None:
         zeroconf, self._zeroconf = self._zeroconf, None
         for task in self._lookups:
@@ -189,6 +204,8 @@ class Discovery:
         if zeroconf is None:
             return
         self._found.clear()
+        for name in tuple(self._strangers):
+            self._miss_stranger(name)
         try:
             if self._browser is not None:
                 await self._browser.async_cancel()

@@ -9,8 +9,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
 from exo.broker.cluster_frames import (
     FrameError,
     Greeting,
@@ -27,10 +25,12 @@ from exo.broker.cluster_stream import Stream
 from exo.broker.greeting import RefusedError
 from exo.broker.hello import SILENCE, Hello
 
-log = structlog.get_logger(__name__)
-
 PATIENCE: Final = 10.0
 """Seconds until the first Hello: the peer may have to make a place for us first."""
+
+
+class NotAdmittedError(ConnectionError):
+    """Raised when a proven connection ended before one of the two had let the other in."""
 
 
 class Link:
@@ -46,6 +46,8 @@ class Link:
         say: Callable[[], bytes],
         on_hello: Callable[["Link", Hello], None],
         on_unknown: Callable[["Link", str], None],
+        on_failure: Callable[["Link", Exception], None],
+        on_settled: Callable[["Link"], None],
     ) -> None:
         self.stream = stream
         self.greeting = greeting
@@ -54,9 +56,12 @@ class Link:
         self.hello: Hello | None = None
         self._admit, self._say = admit, say
         self._on_hello, self._on_unknown = on_hello, on_unknown
+        self._on_failure, self._on_settled = on_failure, on_settled
         self._admission: asyncio.Task[None] | None = None
         self._is_admitted = False
         self._last_hello = b""
+        self.is_settled = False
+        """Whether both have let the other in; a connection that ends before is a failure."""
 
     def is_silent(self, now: float, *, listening_since: float) -> bool:
         """Tell whether nothing came for too long, of the time in which we could have heard it."""
@@ -92,6 +97,7 @@ class Link:
                 self._check(hello)
                 self._on_hello(self, hello)
                 self.hello = hello
+                self._settle()
             case Introduction(hello):
                 self._check(hello)
                 if self._admission is None:
@@ -113,9 +119,15 @@ class Link:
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._admit(hello)
-        except Exception:
-            log.exception("admitting a peer failed", name=hello.name, node=hello.node)
+        except Exception as error:  # noqa: BLE001 - admitting is the cluster's: whatever it is, this peer stays outside
+            self._on_failure(self, error)
             self.stream.abort()
             return
         self._is_admitted = True
         self.say(self._say())
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self.is_settled and self._is_admitted and self.hello is not None:
+            self.is_settled = True
+            self._on_settled(self)

@@ -5,6 +5,7 @@ LAN can make entries here.
 """
 
 import time
+from collections.abc import Collection
 from typing import Final, TypeVar
 
 import structlog
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from exo.broker.cluster_frames import Greeting
 from exo.broker.greeting import RefusedError
-from exo.broker.peering import BadAddress, Refusal, Stranger
+from exo.broker.peering import BadAddress, Refusal, Stranger, Unadmitted
 from exo.streams.ids import NodeId
 
 log = structlog.get_logger(__name__)
@@ -21,6 +22,12 @@ MOST_NOTES: Final = 128
 LONGEST_TEXT: Final = 300
 LOG_PAUSE: Final = 10.0
 """Seconds between two log lines about the same kind of trouble."""
+
+ADMISSION_PAUSE: Final = 60.0
+"""Seconds between two log lines about a peer that cannot be let in for the same reason."""
+
+LASTING: Final = 150_000
+"""Milliseconds after which a refusal is over: addresses are dialled again long before."""
 
 Key = TypeVar("Key")
 Note = TypeVar("Note")
@@ -34,6 +41,7 @@ class Notes:
         self.strangers: dict[NodeId, Stranger] = {}
         self.bad_addresses: dict[str, BadAddress] = {}
         self.counters: dict[str, int] = {}
+        self.unadmitted: dict[NodeId, Unadmitted] = {}
         self._skipped: dict[tuple[str, str], None] = {}
         self._logged: dict[str, float] = {}
 
@@ -62,6 +70,36 @@ class Notes:
         self.refusals[key] = replace(note, times=earlier.times + 1 if earlier else 1)
         _trim(self.refusals)
 
+    def list_refusals(self, reached: Collection[NodeId]) -> tuple[Refusal, ...]:
+        """Give the refusals that stand: neither old nor of a node that is reached, unless by its copy."""
+        since = now_ms() - LASTING
+        return tuple(
+            one
+            for one in self.refusals.values()
+            if one.refused_at >= since and (one.code == "duplicate_node" or one.node not in reached)
+        )
+
+    def forgive(self, node: NodeId, *, address: str) -> None:
+        """Forget what kept a node outside, now that it is in; its copy may still be there."""
+        self.unadmitted.pop(node, None)
+        for key, refusal in tuple(self.refusals.items()):
+            if refusal.code != "duplicate_node" and (refusal.node == node or refusal.address == address):
+                del self.refusals[key]
+
+    def fail_admission(self, greeting: Greeting, error: Exception) -> None:
+        """Keep why a peer could not be let in; one log line at most every `ADMISSION_PAUSE` for the same reason."""
+        node, name = NodeId(_clip(greeting.node)), _clip(greeting.name)
+        reason = _clip(f"{type(error).__name__}: {error}".removesuffix(": "))
+        self.unadmitted.pop(node, None)
+        self.unadmitted[node] = Unadmitted(node, name, reason)
+        _trim(self.unadmitted)
+        now, kind = time.monotonic(), f"admission {node} {reason}"
+        if now - self._logged.get(kind, -ADMISSION_PAUSE) >= ADMISSION_PAUSE:
+            self._logged.pop(kind, None)
+            self._logged[kind] = now
+            _trim(self._logged)
+            log.error("a peer cannot be let in", name=name, node=node, exc_info=error)
+
     def meet_stranger(self, stranger: Stranger) -> None:
         """Keep a node of another cluster; one log line for each."""
         earlier = self.strangers.pop(stranger.node, None)
@@ -75,6 +113,10 @@ class Notes:
             )
         self.strangers[stranger.node] = stranger
         _trim(self.strangers)
+
+    def miss_stranger(self, node: NodeId) -> None:
+        """Forget a node of another cluster that has left the network, or that cluster."""
+        self.strangers.pop(node, None)
 
     def reject_address(self, text: str, reason: str, *, source: str) -> None:
         """Keep an address that could not be read."""

@@ -66,7 +66,10 @@ class LinkSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of dialling one address. `outcome` is `untried`, `connected`, or the kind of failure."""
+    """What became of dialling one address. `outcome` is `untried`, `connected`, or the kind of failure.
+
+    All addresses of a node that is reached are `connected`, by whichever it was met.
+    """
 
     address: str
     sources: tuple[Source, ...]
@@ -112,13 +115,21 @@ class BadAddress(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Unadmitted(msgspec.Struct, frozen=True):
+    """A member that this node could not let in, and why."""
+
+    node: NodeId
+    name: str
+    reason: str
+
+
 class DiscoveryState(msgspec.Struct, frozen=True):
     """`off`, `running` or `failed` with its reason."""
 
     state: Literal["off", "running", "failed"]
     reason: str = ""
     seen: int = 0
-    """Services of this cluster, ourselves not counted."""
+    """Nodes of this cluster that say where they are, ourselves not counted."""
 
 
 class PeersReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,5 +141,6 @@ class PeersReport(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[Refusal, ...]
     strangers: tuple[Stranger, ...]
     bad_addresses: tuple[BadAddress, ...]
+    unadmitted: tuple[Unadmitted, ...] = ()
     counters: dict[str, int]
     """What was closed or skipped: `garbage`, `oversized`, `silent`, `flooded`, `unknown_frames`."""

@@ -25,7 +25,7 @@ from exo.broker.dialing import Dialler
 from exo.broker.discovery import Discovery
 from exo.broker.greeting import Party, RefusedError, refuse
 from exo.broker.hello import HEARTBEAT, Hello, Member
-from exo.broker.link import PATIENCE, Link
+from exo.broker.link import PATIENCE, Link, NotAdmittedError
 from exo.broker.peer_notes import Notes
 from exo.broker.peer_table import PeerTable
 from exo.broker.peering import NOBODY, LinkSample, Peer, PeersReport, PeersSettings, Source
@@ -112,7 +112,11 @@ class Peers:
             self._tasks.append(asyncio.create_task(work, name=name))
         if self.settings.discovery:
             self._discovery = Discovery(
-                self.settings, port=self.port, suggest=self._suggest_found, stranger=self._notes.meet_stranger
+                self.settings,
+                port=self.port,
+                suggest=self._suggest_found,
+                stranger=self._notes.meet_stranger,
+                stranger_left=self._notes.miss_stranger,
             )
             await self._discovery.start()
 
@@ -165,14 +169,16 @@ class Peers:
         return self._table.on_change(listener)
 
     def report(self) -> PeersReport:
-        """Give everything that happened on the way to other nodes."""
+        """Give everything that happened on the way to other nodes, but for what is over."""
+        reached = self.reached().keys()
         return PeersReport(
             port=self.port,
             discovery=Discovery.off() if self._discovery is None else self._discovery.state,
-            attempts=self._book.report(),
-            refusals=tuple(self._notes.refusals.values()),
-            strangers=tuple(self._notes.strangers.values()),
+            attempts=self._book.report(reached=reached),
+            refusals=self._notes.list_refusals(reached),
+            strangers=tuple(one for one in self._notes.strangers.values() if one.node not in reached),
             bad_addresses=tuple(self._notes.bad_addresses.values()),
+            unadmitted=tuple(self._notes.unadmitted.values()),
             counters=dict(self._notes.counters),
         )
 
@@ -233,6 +239,8 @@ class Peers:
             say=self._encode_hello,
             on_hello=self._hear,
             on_unknown=self._skip,
+            on_failure=self._fail_admission,
+            on_settled=self._settle,
         )
         we_decide = self.settings.node < greeting.node
         introduction = None if we_decide else await _await_introduction(stream, greeting)
@@ -244,9 +252,14 @@ class Peers:
             await link.run(introduction)
         except (OSError, EOFError) as error:
             log.debug("a connection to a peer ended", name=greeting.name, node=greeting.node, reason=str(error))
+            if not link.is_settled and self._table.links.get(greeting.node, link) is link:
+                text = f"{greeting.name} was met, but the connection ended before both had let the other in"
+                raise NotAdmittedError(text) from error
         finally:
             if self._table.drop(link):
-                self._book.hurry(greeting.node)
+                # Who never let us in is dialled after a pause that grows.
+                if link.is_settled:
+                    self._book.hurry(greeting.node)
                 self._dialler.wake()
                 self.announce()
 
@@ -258,6 +271,13 @@ class Peers:
         if earlier is None:
             self._remember(link.address)
             self.announce()
+
+    def _settle(self, link: Link) -> None:
+        self._book.settle(link.greeting.node)
+        self._notes.forgive(link.greeting.node, address=link.address)
+
+    def _fail_admission(self, link: Link, error: Exception) -> None:
+        self._notes.fail_admission(link.greeting, error)
 
     def _skip(self, link: Link, kind: str) -> None:
         self._notes.skip_frame(kind, link.greeting)

@@ -28,7 +28,7 @@ def test_an_address_is_dialled_once_and_then_waits_for_its_end() -> None:
     assert book.take_due(0, connected=()) == [HERE]
     assert book.take_due(0, connected=()) == []
     assert book.find_next(connected=()) is None
-    assert book.report()[0].sources == ("bootstrap", "zeroconf")
+    assert book.report(reached=())[0].sources == ("bootstrap", "zeroconf")
 
 
 def test_pauses_double_up_to_the_longest_and_never_end() -> None:
@@ -71,11 +71,11 @@ def test_who_answered_is_worth_more_than_who_is_said_to_be_there() -> None:
     book = make_book()
     book.suggest(HERE, source="member", node=A)
     book.suggest(HERE, source="greeting", node=B)
-    assert book.report()[0].node == B
+    assert book.report(reached=())[0].node == B
     book.take_due(0, connected=())
     book.meet(HERE, node=A, at=1)
     book.suggest(HERE, source="greeting", node=B)
-    assert book.report()[0].node == A
+    assert book.report(reached=())[0].node == A
 
 
 def test_the_reason_of_a_failure_is_news_once() -> None:
@@ -83,7 +83,7 @@ def test_the_reason_of_a_failure_is_news_once() -> None:
     book.suggest(HERE, source="bootstrap")
     assert book.fail(HERE, "timeout", "no answer", at=5)
     assert not book.fail(HERE, "timeout", "no answer", at=6)
-    assert book.report() == (
+    assert book.report(reached=()) == (
         Attempt(
             address="10.0.0.1:1", sources=("bootstrap",), outcome="timeout", detail="no answer", failures=2, tried_at=6
         ),
@@ -101,7 +101,7 @@ def test_a_full_book_forgets_what_failed_most_but_never_what_a_person_named() ->
     assert not book.suggest(Address("10.2.0.1", 1), source="member"), "nothing has failed that may go"
     book.fail(THERE, "timeout", "", at=1)
     assert book.suggest(Address("10.2.0.1", 1), source="member")
-    addresses = [attempt.address for attempt in book.report()]
+    addresses = [attempt.address for attempt in book.report(reached=())]
     assert str(HERE) in addresses
     assert str(THERE) not in addresses
 
@@ -133,3 +133,32 @@ def test_a_refusal_counts_where_the_member_answered_and_after_it_was_heard() -> 
     # Silence ends the proof.
     fail(book, HERE, now=100, outcome="timeout")
     assert book.find_refusal(str(HERE), after=10, is_own=False) is None
+
+
+def test_who_answers_and_then_turns_us_away_is_tried_with_growing_pauses() -> None:
+    book = make_book()
+    book.suggest(HERE, source="zeroconf")
+    now, pauses = 0.0, list[float]()
+    for _ in range(12):
+        assert book.take_due(now, connected=()) == [HERE]
+        book.meet(HERE, node=A, at=1)
+        book.fail(HERE, "duplicate_node", "", at=1)
+        book.rest(HERE, now=now)
+        due = book.find_next(connected=())
+        assert due is not None
+        pauses.append(due - now)
+        now = due
+    assert pauses[-1] == LONGEST_PAUSE
+    book.settle(A)
+    assert book.report(reached=())[0].failures == 0
+
+
+def test_no_address_of_a_node_that_is_reached_has_failed() -> None:
+    book = make_book()
+    book.suggest(HERE, source="bootstrap", node=A)
+    book.suggest(THERE, source="bootstrap", node=B)
+    for address in (HERE, THERE):
+        book.fail(address, "timeout", "no answer", at=1)
+    reached, other = book.report(reached={A})
+    assert (reached.outcome, reached.detail, reached.failures) == ("connected", "", 0)
+    assert (other.outcome, other.failures) == ("timeout", 1)
