@@ -16,7 +16,7 @@ from exo.services.placement.memory import (
 from exo.services.placement.place import Memory, PlaceOptions, place, previews
 from exo.streams import events as e
 from exo.streams.codes import Code
-from exo.streams.ids import InstanceId, NodeId
+from exo.streams.ids import InstanceId, ModelId, NodeId, RunnerId
 from exo.streams.instances import Instance
 from exo.streams.links import Link
 from exo.streams.models import ModelCard
@@ -135,6 +135,27 @@ def test_a_model_rather_goes_where_its_tokens_take_a_quick_way() -> None:
     assert placed(put(CARD, state, {NODE: make_memory(1), other: make_memory(15)})).shards[0].node == other
     near = replace(state, links={other: (replace(far, latency=0.001),)})
     assert placed(put(CARD, near, roomy)).shards[0].node == other
+
+
+def test_one_more_copy_goes_where_there_is_none_and_then_where_there_is_least() -> None:
+    other, third = NodeId("node-b"), NodeId("node-c")
+    state = joined_state(held=(CARD,), node=third, state=joined_state(held=(CARD,), node=other, state=HELD))
+    memory = {NODE: make_memory(15), other: make_memory(12), third: make_memory(10)}
+    assert placed(put(CARD, state, memory)).shards[0].node == NODE
+    instance = make_instance()
+    state = fold(state, e.InstancePlaced(instance=instance))
+    assert placed(put(CARD, state, memory)).shards[0].node == other
+    (shard,) = instance.shards
+    foreign = replace(
+        instance,
+        id=InstanceId("foreign"),
+        model=replace(CARD, model_id=ModelId("org/foreign")),
+        shards=(replace(shard, node=other, runner=RunnerId("foreign-0")),),
+    )
+    state = fold(state, e.InstancePlaced(instance=foreign))
+    assert placed(put(CARD, state, memory)).shards[0].node == third
+    # Where there is no room, a full choice is better than none.
+    assert placed(put(CARD, state, {**memory, other: make_memory(1), third: make_memory(1)})).shards[0].node == NODE
 
 
 def test_only_nodes_with_the_files_count() -> None:

@@ -1,6 +1,7 @@
 """`place`: one way to run a model on the nodes there are, or the reason why there is none. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -41,7 +42,10 @@ def place(
     options: PlaceOptions,
     now: int,
 ) -> Instance | Unplaceable:
-    """Choose a node that holds the model's files and has room: rather not behind a slow link, then the freest."""
+    """Choose a node that holds the model's files and has room.
+
+    Rather not one behind a slow link; then one without this model, with few others, with much free memory.
+    """
     refused = _refuse_options(card, options, nodes=len(online_workers(state)))
     if refused is not None:
         return refused
@@ -52,7 +56,12 @@ def place(
     if not known:
         return Unplaceable(code=Code.MEMORY_UNKNOWN, reason="no node has reported its memory lately; try again shortly")
     free = {node.id: free_on(state, node.id, memory[node.id]) for node in known}
-    for node in sorted(known, key=lambda node: (_is_far(state, node.id), -free[node.id])):
+    placed = list(state.instances.values())
+    same = _count_on_nodes(one for one in placed if one.model.model_id == card.model_id)
+    others = _count_on_nodes(placed)
+    for node in sorted(
+        known, key=lambda node: (_is_far(state, node.id), same[node.id], others[node.id], -free[node.id])
+    ):
         need = _fit(card, node, free=free[node.id], options=options)
         if need.total <= free[node.id]:
             return _build(card, need, instance=instance, node=node.id, options=options, now=now)
@@ -64,6 +73,10 @@ def place(
 
 def _fit(card: ModelCard, node: NodeRecord, *, free: int, options: PlaceOptions) -> Need:
     return fit(card, free=free, context_length=options.context_length, backends=node.facts.backends)
+
+
+def _count_on_nodes(instances: Iterable[Instance]) -> Counter[NodeId]:
+    return Counter(node for instance in instances for node in {shard.node for shard in instance.shards})
 
 
 def _is_far(state: State, node: NodeId) -> bool:
