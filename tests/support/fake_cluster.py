@@ -186,7 +186,7 @@ class FakeCluster:
         envelope = e.Envelope(
             id=f"event-{self._events}",
             at=time_ns() // 1_000_000,
-            actor=NODE,
+            actor=event.node if isinstance(event, e.FACTS) else NODE,
             boot=BOOT,
             epoch=0 if isinstance(event, e.FACTS) else 1,
             cause=cause,

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from support.fake_cluster import NODE
+from exo.streams import events as e
+from exo.streams.ids import NodeId
+from support.fake_cluster import NODE, FakeCluster
 from support.gateway import Client
 
 
@@ -18,7 +20,6 @@ async def test_an_instance_that_runs_already_stands_in_for_the_same_one(client: 
     ("asked", "words"),
     [
         ({"context_length": 10**9}, "a context of"),
-        ({"min_nodes": 2}, "1 of 2 nodes"),
         ({"sharding": "Tensor"}, "as Pipeline"),
     ],
 )
@@ -31,6 +32,19 @@ async def test_an_instance_that_runs_already_does_not_stand_in_for_another_one(
     assert error["code"] == "unplaceable"
     assert words in error["message"]
     assert "exo stop org/model" in error["message"]
+
+
+async def test_more_nodes_than_there_are_is_said_to_be_that(client: Client, cluster: FakeCluster) -> None:
+    body = {"model_id": "org/model", "only_if_absent": True, "min_nodes": 9}
+    answer = await client.post("/place_instance", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("9 nodes are asked for, but only 1 that can run models")
+    # With enough of them, what runs is on too few.
+    facts = cluster.states.state.nodes[NODE].facts
+    for node in ("node-b", "node-c"):
+        await cluster.record(e.NodeJoined(node=NodeId(node), facts=facts))
+    answer = await client.post("/place_instance", json={**body, "min_nodes": 2})
+    assert "runs already on 1 of 2 nodes" in answer.json()["error"]["message"]
 
 
 async def test_previews_say_which_node_would_be_left_out(client: Client) -> None:

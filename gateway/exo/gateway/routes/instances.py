@@ -21,6 +21,7 @@ from exo.streams.commands import CreateInstance, DeleteInstance, PlaceInstance
 from exo.streams.ids import InstanceId, new_command_id, new_instance_id
 from exo.streams.instances import Instance, Sharding, Transport
 from exo.streams.state import State
+from exo.streams.views import online_workers
 
 
 class PlaceBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +93,7 @@ async def place_instance(request: Request[Any, Any, Any], gateway: Here) -> ASGI
     receipt = await gateway.commander.execute(command)
     found = gateway.state.instances.get(InstanceId(receipt.subject_id))
     if found is not None and found.id != command.instance:
-        _require_fit(found, body)
+        _require_fit(found, body, nodes=len(online_workers(gateway.state)))
     return json_response(_acknowledge(gateway.state, command.command_id, InstanceId(receipt.subject_id)))
 
 
@@ -107,8 +108,11 @@ def _read_place_body(raw: dict[str, Any]) -> PlaceBody:
     return body
 
 
-def _require_fit(found: Instance, asked: PlaceBody) -> None:
+def _require_fit(found: Instance, asked: PlaceBody, *, nodes: int) -> None:
     """Refuse to pass off an instance that runs already as the one that was asked for."""
+    if asked.min_nodes > max(nodes, len(found.shards)):
+        reason = f"{asked.min_nodes} nodes are asked for, but only {nodes} that can run models are online."
+        raise GatewayError(Code.UNPLACEABLE, reason)
     wrong = ""
     if found.sharding != asked.sharding:
         wrong = f"as {found.sharding}"
