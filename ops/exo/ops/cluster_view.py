@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from exo.ops.terminal import show_bytes, show_duration
+from exo.ops.terminal import show_bytes, show_count, show_duration
 from exo.streams.ids import InstanceId, NodeId, RunnerId
 from exo.streams.instances import Failed, Instance, Loading, Ready, RemovedInstance, RunnerRecord
 from exo.streams.nodes import NodeRecord
@@ -101,7 +101,7 @@ def _show_node(view: ClusterView, node: NodeRecord, *, now: float, hub: str) -> 
     processor, speed = gauges.get("processor"), gauges.get("throughput")
     return [
         node.facts.name,
-        _show_liveness(node),
+        _show_liveness(view, node),
         _show_role(node, master=view.master, hub=hub),
         str(sum(any(shard.node == node.id for shard in one.shards) for one in view.instances.values())),
         _show_memory(view, node),
@@ -124,10 +124,37 @@ def _show_memory(view: ClusterView, node: NodeRecord) -> str:
     return text if fresh else f"{text} ({show_duration(reading.age)} ago)"
 
 
-def _show_liveness(node: NodeRecord) -> str:
+def _show_liveness(view: ClusterView, node: NodeRecord) -> str:
     if not node.online:
         return f"offline ({node.cause.replace('_', ' ') or 'unknown'})"
-    return "draining" if node.draining else "online"
+    text, silence = _show_duty(view, node), _find_silence(view, node.id)
+    return f"{text} (silent {show_duration(silence)})" if silence else text
+
+
+def _show_duty(view: ClusterView, node: NodeRecord) -> str:
+    if not node.draining:
+        return "online"
+    return "draining" if count_tasks(view, node.id) else "drained"
+
+
+def count_tasks(view: ClusterView, node: NodeId) -> int:
+    """Count the requests at work on instances that a node takes part in."""
+    shared = {key for key, item in view.instances.items() if any(shard.node == node for shard in item.shards)}
+    return sum(task.instance in shared for task in view.tasks.values())
+
+
+def can_serve_without(view: ClusterView, node: NodeId) -> bool:
+    """Whether any other node takes new requests for models."""
+    others = (one for one in view.nodes.values() if one.id != node)
+    return any(one.online and one.facts.worker and not one.draining for one in others)
+
+
+def _find_silence(view: ClusterView, node: NodeId) -> float:
+    """Give for how many seconds nothing at all has come from a node; 0 when that is not long for it."""
+    readings = view.telemetry.get(node, {}).values()
+    age = min((reading.age for reading in readings), default=0)
+    most_often = min((reading.interval for reading in readings), default=0)
+    return age if is_stale(age, interval=most_often) else 0
 
 
 def _show_role(node: NodeRecord, *, master: str, hub: str) -> str:
@@ -158,23 +185,30 @@ def summarize(view: ClusterView) -> list[str]:
     gauges = [_fresh_gauges(view, node).get("throughput") for node in view.telemetry]
     speed = sum(gauge.generated_tokens_per_second for gauge in gauges if isinstance(gauge, ThroughputGauge))
     online = sum(node.online for node in view.nodes.values())
-    work = f"{len(view.tasks)} requests in flight, {speed:.1f} tokens/s"
+    nodes, instances = show_count(len(view.nodes), "node"), show_count(len(view.instances), "instance")
+    work = f"{show_count(len(view.tasks), 'request')} in flight, {speed:.1f} tokens/s"
     return [
-        f"{online} of {len(view.nodes)} nodes online, {len(view.instances)} instances, {work}",
-        f"session {view.session or '-'}, epoch {view.epoch}, {view.applied} events",
+        f"{online} of {nodes} online, {instances}, {work}",
+        f"session {view.session or '-'}, epoch {view.epoch}, {show_count(view.applied, 'event')}",
     ]
 
 
 def name_instances(view: ClusterView, wanted: str) -> Iterator[Instance]:
-    """Give the instance of that id, or else all instances of that model: by its id, or the part after `org/`."""
+    """Give the instance of that id, else all instances of that model: by its id, or the part after `org/`.
+
+    Else the one whose id begins so: pages show ids cut short.
+    """
     if InstanceId(wanted) in view.instances:
         yield view.instances[InstanceId(wanted)]
         return
     short = wanted.lower()
-    for instance in view.instances.values():
-        model = instance.model.model_id.lower()
-        if short in {model, model.rsplit("/", 1)[-1]}:
-            yield instance
+    named = [one for one in view.instances.values() if short in _names_of(one.model.model_id.lower())]
+    begun = [one for key, one in view.instances.items() if short and key.startswith(short)]
+    yield from named or (begun if len(begun) == 1 else ())
+
+
+def _names_of(model: str) -> set[str]:
+    return {model, model.rsplit("/", 1)[-1]}
 
 
 def _name_node(view: ClusterView, node: NodeId) -> str:

@@ -133,3 +133,11 @@ def test_a_gauge_of_a_newer_node_disturbs_nothing() -> None:
     view = make_view(telemetry={"n1": {"antimatter": reading, "memory": reading}})
     assert [row[4] for row in list_nodes(view, now=NOW)] == ["-", "-"]
     assert msgspec.to_builtins(view)["telemetry"]["n1"]["antimatter"]["gauge"] == reading["gauge"]
+
+
+@pytest.mark.parametrize(("age", "shown"), [(4, "online"), (12, "online (silent 12s)")])
+def test_a_node_of_which_nothing_has_come_lately_is_silent(age: float, shown: str) -> None:
+    memory = {"gauge": {"type": "memory", "total": 1, "available": 1}, "interval": 2, "age": age}
+    disk = {"gauge": {"type": "antimatter"}, "interval": 30, "age": age + 8}
+    view = make_view(telemetry={"n1": {"memory": memory, "disk": disk}})
+    assert [row[1] for row in list_nodes(view, now=NOW)] == [shown, "offline (timed out)"]
