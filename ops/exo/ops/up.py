@@ -34,6 +34,7 @@ from exo.ops.secret import ClusterSecret
 from exo.ops.signals import StopSignals
 from exo.services.node import NodeServices
 from exo.streams.ids import BootId, new_boot_id
+from exo.streams.views import find_idle_node
 
 if TYPE_CHECKING:
     from exo.gateway.edge import Edge
@@ -94,7 +95,9 @@ async def run_node(
         stack.push_async_callback(leave_work, services, count_answers=count_answers, grace=settings.shutdown_grace)
         stack.callback(remove_node_file, paths.node_file)
         _publish_address(loaded, identity, cluster, url=url)
-        placed = [instance.model.model_id for instance in services.projection.state.instances.values()]
+        state = services.projection.state
+        returning = [one for one in state.instances.values() if find_idle_node(state, one) is None]
+        placed = [instance.model.model_id for instance in returning]
 
         addresses = cluster.peers.addresses
         join = "" if settings.local else make_join_line(settings.namespace, addresses, closed=secret.closed)

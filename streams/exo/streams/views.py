@@ -100,6 +100,12 @@ def online_workers(state: State) -> list[NodeRecord]:
     return [node for node in state.nodes.values() if node.online and node.facts.worker]
 
 
+def find_idle_node(state: State, instance: Instance) -> NodeRecord | None:
+    """Give a node of an instance that is online but runs no models any more: no runner will ever start there."""
+    nodes = (state.nodes.get(shard.node) for shard in instance.shards)
+    return next((node for node in nodes if node is not None and node.online and not node.facts.worker), None)
+
+
 def known_cards(state: State) -> dict[ModelId, ModelCard]:
     """Give every card that State knows: held by a node, or custom (a custom card wins)."""
     cards = {report.card.model_id: report.card for node in state.nodes.values() for report in node.models}

@@ -109,6 +109,20 @@ def test_an_instance_whose_runner_will_be_started_again_stays() -> None:
     assert due(fold(ready_state(), changed)) == []
 
 
+def test_an_instance_on_a_node_that_runs_no_models_any_more_is_removed_and_says_so() -> None:
+    back = e.NodeJoined(node=NODE, facts=make_facts(worker=False))
+    state = fold(ready_state(), back, boot=BootId("boot-2"))
+    (decision,) = due(state)
+    assert decision == e.InstanceRemoved(
+        instance=make_instance().id,
+        code=Code.UNPLACEABLE,
+        reason="node mac runs no models any more (--no-worker)",
+    )
+    assert due(fold(state, decision)) == []
+    # While it is away it may still come back with a worker.
+    assert due(fold(state, e.NodeLeft(node=NODE), boot=BootId("boot-2"))) == []
+
+
 def test_performing_what_is_due_leaves_nothing_due() -> None:
     instance = make_instance()
     tasks = (make_task(), make_task("task-2", boot=BootId("old")), make_task("task-3", time_limit=1))

@@ -12,6 +12,7 @@ from exo.streams.instances import Failed
 from exo.streams.layout import PRESENCE_TTL
 from exo.streams.state import State
 from exo.streams.tasks import TaskRecord
+from exo.streams.views import find_idle_node
 
 ABSENCE = 2.0 * PRESENCE_TTL
 """Seconds without a presence key after which a node has timed out."""
@@ -38,6 +39,7 @@ def sweep(
     yield from _time_out_nodes(state, absent=absent, gone=gone)
     yield from _fail_tasks(state, ages)
     yield from _remove_failed(state)
+    yield from _remove_unstartable(state)
 
 
 def _time_out_nodes(
@@ -105,3 +107,12 @@ def _remove_failed(state: State) -> Iterator[e.Decision]:
                 reason=reason,
                 evidence=status.evidence,
             )
+
+
+def _remove_unstartable(state: State) -> Iterator[e.Decision]:
+    """Remove what waits for a node that came back without a worker: nobody there starts it, nor says that it failed."""
+    for instance in state.instances.values():
+        node = find_idle_node(state, instance)
+        if node is not None:
+            reason = f"node {node.facts.name} runs no models any more (--no-worker)"
+            yield e.InstanceRemoved(instance=instance.id, code=Code.UNPLACEABLE, reason=reason)
