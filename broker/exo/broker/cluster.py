@@ -206,11 +206,12 @@ class Cluster:
         hub = self._mover.office.hub
         if hub is not None and hub.watch is not None and hub.watch.trouble is not None:
             yield hub.watch.trouble
-        address = "" if self.settings.local else next(iter(self.peers.addresses), "")
+        addresses = () if self.settings.local else self.peers.addresses
         yield from find_other_versions(
             self.settings.peers.version, (one.hello for one in self.peers.reached().values())
         )
-        yield from find_in_peers(peers, alone=alone, join_address=address)
+        closed = self._mover.credentials.closed
+        yield from find_in_peers(peers, self.settings.peers, alone=alone, closed=closed, addresses=addresses)
 
     # Life.
 

@@ -6,6 +6,7 @@ Every field may be absent: the node may be of another version, and its words mus
 import msgspec
 
 from exo.broker.cluster_report import MethodReport
+from exo.broker.findings import choose_remedy, merge_pairs
 from exo.broker.peering import Attempt, BadAddress, Refusal, Stranger
 from exo.streams.findings import NodeFinding
 from exo.streams.ids import NodeId
@@ -52,9 +53,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def standing_refusals(self) -> tuple[Refusal, ...]:
-        """Those of nodes that are still kept apart: who was let in later is no news, nor is meeting oneself."""
+        """One for each node that is still kept apart: who was let in later is no news, nor is meeting oneself.
+
+        Both the copy of a member and the member have the same id.
+        """
         inside = {member.node for member in self.reached}
-        return tuple(one for one in self.refusals if one.code not in _QUIET and one.node not in inside)
+        apart = (one for one in self.refusals if one.node not in inside or one.code == "duplicate_node")
+        return tuple(merge_pairs(one for one in apart if one.code not in _QUIET))
+
+    def choose_remedy(self, refusal: Refusal) -> str:
+        """Say what to do about a refusal; empty when nobody should act on it."""
+        version = next((member.version for member in self.members if member.node == self.node), "")
+        return choose_remedy(refusal, cluster=self.cluster, version=version, closed=self.closed)
 
     @property
     def further_findings(self) -> tuple[NodeFinding, ...]:
@@ -63,6 +73,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         if self.bad_addresses:
             said.add("bad_peer_address")
         return tuple(finding for finding in self.findings if finding.code not in said)
+
+
+def show_reach(report: Report, member: MemberView) -> str:
+    """Say whether the asked node reaches a member, or is it."""
+    if member.node == report.node:
+        return "this node"
+    return "reached" if member.reached else "not reached"
 
 
 class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,9 +4,10 @@ Whoever was seen and did not join is named with the reason; what to type when no
 node's own finding.
 """
 
+import shlex
 from collections.abc import Iterator
 
-from exo.broker.findings import REFUSAL_REMEDIES
+from exo.broker.findings import DEFAULT_NAMES
 from exo.broker.peering import Attempt, Refusal, Stranger
 from exo.ops.cluster_report import ClusterAnswer, Report
 from exo.ops.terminal import show_duration
@@ -20,11 +21,12 @@ _LISTS = {"bootstrap": "by address", "member": "through members", "remembered": 
 def describe_discovery(answer: ClusterAnswer, *, now: float) -> list[str]:
     """Give the lines, most important first. `now` is Unix time in seconds."""
     report = answer.report
+    inside = {member.node for member in report.reached}
     return [
         *_describe_methods(report),
         *_limit([f"{one.message}; {one.remedy}" if one.remedy else one.message for one in report.further_findings]),
-        *_limit([_describe_refusal(one, now) for one in report.standing_refusals]),
-        *_limit([_describe_stranger(one, report) for one in report.strangers]),
+        *_limit([_describe_refusal(one, report, now=now) for one in report.standing_refusals]),
+        *_limit([_describe_stranger(one, report) for one in report.strangers if one.node not in inside]),
         *_limit([_describe_failure(one) for one in report.attempts if _has_failed(one, report)]),
         *_limit([f"not an address, skipped: {one.text!r}: {one.reason}" for one in report.bad_addresses]),
         *_limit([line for merge in answer.merges for line in _describe_merge(merge, now)]),
@@ -33,6 +35,7 @@ def describe_discovery(answer: ClusterAnswer, *, now: float) -> list[str]:
 
 def _describe_methods(report: Report) -> Iterator[str]:
     words: list[str] = []
+    inside = {member.node for member in report.reached}
     for method in report.methods:
         if method.method not in _LISTS:
             detail = f": {method.detail}" if method.detail else f", sees {method.seen}" if method.state != "off" else ""
@@ -40,17 +43,17 @@ def _describe_methods(report: Report) -> Iterator[str]:
     for source, name in _LISTS.items():
         dialled = [one for one in report.attempts if source in one.sources]
         if dialled:
-            connected = sum(one.outcome == "connected" for one in dialled)
+            connected = sum(one.outcome == "connected" or one.node in inside for one in dialled)
             words.append(f"{name} {connected} of {len(dialled)} reached")
     if words:
         yield f"discovery: {'; '.join(words)}"
 
 
-def _describe_refusal(refusal: Refusal, now: float) -> str:
+def _describe_refusal(refusal: Refusal, report: Report, *, now: float) -> str:
     who = f"{refusal.name or refusal.node or 'a node'} at {refusal.address}"
     times = f", {refusal.times} times" if refusal.times > 1 else ""
     ago = show_duration(now - refusal.refused_at / 1000)
-    remedy = REFUSAL_REMEDIES.get(refusal.code)
+    remedy = report.choose_remedy(refusal)
     do = f"; {remedy}" if remedy else ""
     turned = f"refused {who}" if refusal.by_us else f"refused by {who}"
     return f"{turned} ({ago} ago{times}): {refusal.reason}{do}"
@@ -58,16 +61,18 @@ def _describe_refusal(refusal: Refusal, now: float) -> str:
 
 def _describe_stranger(stranger: Stranger, report: Report) -> str:
     who = f"{stranger.name} at {stranger.address}, version {stranger.version}"
-    return (
-        f"{who}, is of cluster {stranger.cluster!r}, this is {report.cluster!r}; "
-        f"to join it: exo up --namespace {stranger.cluster!r}"
-    )
+    is_named = stranger.cluster != stranger.version
+    do = f"to join it: {shlex.join(('exo', 'up', '--namespace', stranger.cluster))}" if is_named else DEFAULT_NAMES
+    return f"{who}, is of cluster {stranger.cluster!r}, this is {report.cluster!r}; {do}"
 
 
 def _has_failed(attempt: Attempt, report: Report) -> bool:
     """Whether nobody answered; what a refusal says already is not told twice."""
     told = {refusal.code for refusal in report.refusals}
-    return attempt.outcome not in {"connected", "untried", *told} and attempt.failures > 0
+    inside = {member.node for member in report.reached}
+    if attempt.node in inside or attempt.failures == 0:
+        return False
+    return attempt.outcome not in {"connected", "untried", *told}
 
 
 def _describe_failure(attempt: Attempt) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from exo.broker.findings import REFUSAL_REMEDIES
 from exo.ops.cluster_report import ClusterAnswer
 from exo.ops.findings import Finding
 
@@ -87,11 +86,10 @@ def _check_report(facts: ClusterFacts, answer: ClusterAnswer) -> Iterator[Findin
         yield from _suggest_firewalls(facts)
     for finding in report.further_findings:
         yield Finding(finding.code.replace("_", " "), "warning", finding.message, finding.remedy)
-    # Both sides refuse: one finding for each node is enough.
-    telling = (refusal for refusal in report.standing_refusals if refusal.code in REFUSAL_REMEDIES)
-    for refusal in {refusal.node: refusal for refusal in telling}.values():
-        who = refusal.name or refusal.address
-        yield Finding("refused", "warning", f"{who}: {refusal.reason}", REFUSAL_REMEDIES[refusal.code])
+    for refusal in report.standing_refusals:
+        remedy = report.choose_remedy(refusal)
+        if remedy:
+            yield Finding("refused", "warning", f"{refusal.name or refusal.address}: {refusal.reason}", remedy)
 
 
 def _suggest_firewalls(facts: ClusterFacts) -> Iterator[Finding]:

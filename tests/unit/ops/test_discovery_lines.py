@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from exo.broker.cluster_report import MethodReport
-from exo.broker.findings import REFUSAL_REMEDIES
+from exo.broker.findings import DEFAULT_NAMES
 from exo.broker.peering import Attempt, BadAddress, Refusal, Stranger
 from exo.ops.banner import exo_version
 from exo.ops.cluster_report import ClusterAnswer, MemberView, Report
@@ -16,7 +16,7 @@ from exo.streams.ids import NodeId, SessionId
 from exo.streams.merges import Dropped, Merge
 
 NOW = 1_000.0
-REMEDY = REFUSAL_REMEDIES["secret_mismatch"]
+REMEDY = "`exo cluster join SECRET` on this machine; `exo cluster secret` on attic prints it"
 
 
 def describe(*merges: Merge, **fields: Any) -> list[str]:
@@ -99,7 +99,28 @@ def test_a_stranger_is_named_with_what_would_join_it() -> None:
     )
     (line,) = describe(strangers=(stranger,))
     assert "attic at 10.0.0.3:52414, version 0.0.9, is of cluster '0.0.9'" in line
-    assert "exo up --namespace '0.0.9'" in line
+    assert line.endswith(DEFAULT_NAMES), "a name that is a version is nothing to type"
+    (line,) = describe(strangers=(replace(stranger, cluster="my lab"),))
+    assert line.endswith("to join it: exo up --namespace 'my lab'")
+    member = MemberView(node=NodeId("n3"), name="attic")
+    assert describe(strangers=(stranger,), members=(member,)) == []
+
+
+def test_a_pair_that_refuses_each_other_is_one_line() -> None:
+    (line,) = describe(refusals=(refusal("secret_mismatch"), refusal("secret_mismatch", by_us=False, times=3)))
+    assert line.startswith("refused attic at 10.0.0.3:52414 (1m00s ago, 3 times)")
+
+
+def test_the_copy_of_a_member_is_still_told() -> None:
+    member = MemberView(node=NodeId("n3"), name="attic")
+    assert len(describe(refusals=(refusal("duplicate_node"),), members=(member,))) == 1
+
+
+def test_addresses_of_a_node_that_is_reached_have_not_failed() -> None:
+    through = replace(attempt("b:1", "timeout", source="member", failures=3), node=NodeId("n3"))
+    member = MemberView(node=NodeId("n3"), name="attic")
+    assert describe(attempts=(through,), members=(member,)) == ["discovery: through members 1 of 1 reached"]
+    assert len(describe(attempts=(through,), members=(replace(member, reached=False),))) == 2
 
 
 @pytest.mark.parametrize("code", ["same_node", "connected"])
