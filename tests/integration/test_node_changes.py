@@ -27,3 +27,22 @@ def test_models_of_a_node_that_runs_none_any_more_are_removed_with_that_reason(t
         assert "on the way back" not in node.log()
     finally:
         node.stop()
+
+
+def test_state_of_a_cluster_of_another_name_is_neither_taken_over_nor_lost(tmp_path: Path) -> None:
+    node = start(NodeProcess(tmp_path / "node"), "--namespace", "home")
+    try:
+        instance = node.place()
+        session = node.state()["session"]
+        assert node.stop() == 0
+        start(node, "--namespace", "work")
+        state = node.state()
+        assert (state["instances"], state["lineage"]) == ({}, [])
+        assert state["session"] != session
+        assert node.stop() == 0
+        start(node, "--namespace", "home")
+        node.await_ready(MODEL)
+        state = node.state()
+        assert (state["session"], list(state["instances"])) == (session, [instance])
+    finally:
+        node.stop()

@@ -2,6 +2,7 @@
 
 Used by `cluster.py`. `sessions/<session>/` holds one nats-server store and `session.json`; a store that
 nobody follows any more lies in `archive/` for a while, because a person may want to look into it.
+One of a cluster of another name stays where it is: the node may go back to that cluster.
 Never touches a store that another process holds.
 """
 
@@ -21,7 +22,7 @@ from exo.streams.ids import SessionId
 log = structlog.get_logger(__name__)
 
 KEPT: Final = 2
-"""Archived stores; each may hold some gigabytes."""
+"""Archived stores, and as many of clusters of other names; each may hold some gigabytes."""
 
 _FILE: Final = "session.json"
 
@@ -52,7 +53,7 @@ class SessionStores:
 
         Servers that a killed process left on one of the stores are stopped first.
         """
-        found: list[Session] = []
+        found, foreign = list[Session](), list[Session]()
         for directory in sorted(self._sessions.glob("*")):
             with StoreLock(directory):
                 await stop_leftovers(directory / "ports", config_file=directory / "nats-server.conf")
@@ -60,12 +61,11 @@ class SessionStores:
             if session is None or not session.inaugurated:
                 log.warning("removing a store that was never finished", directory=str(directory))
                 shutil.rmtree(directory)
-            elif session.cluster != self._cluster:
-                self.archive(session.session)
             else:
-                found.append(session)
+                (found if session.cluster == self._cluster else foreign).append(session)
         found.sort(key=lambda session: session.since)
-        for older in found[:-1]:
+        foreign.sort(key=lambda session: session.since)
+        for older in (*found[:-1], *foreign[:-KEPT]):
             self.archive(older.session)
         return found[-1] if found else None
 
@@ -93,7 +93,7 @@ class SessionStores:
         try:
             with StoreLock(source):
                 self._archive.mkdir(parents=True, exist_ok=True, mode=0o700)
-                source.rename(self._archive / f"{session}-{time.time_ns() // 1_000_000}")
+                source.rename(self._archive / f"{session}-{time.time_ns()}")
         except StoreLockedError as error:
             log.warning("a store is in use and stays", reason=str(error))
             return
@@ -106,7 +106,9 @@ class SessionStores:
     def archive_all_but(self, session: SessionId) -> None:
         """Put aside what is not of the session that the cluster follows."""
         for directory in sorted(self._sessions.glob("*")):
-            if directory.name != session:
+            stored = _read(directory)
+            is_foreign = stored is not None and stored.cluster != self._cluster
+            if directory.name != session and not is_foreign:
                 self.archive(SessionId(directory.name))
 
     def _write(self, session: Session) -> None:

@@ -64,7 +64,7 @@ def _draw(paths: Paths, fingerprint: str) -> NodeIdentity:
 def _rekey(paths: Paths, copied: NodeId, fingerprint: str) -> NodeIdentity:
     """Leave everything that is the original's alone: its id, its keys, its sessions. Models are anybody's."""
     shutil.rmtree(paths.store, ignore_errors=True)
-    paths.standby_file.unlink(missing_ok=True)
+    shutil.rmtree(paths.standby, ignore_errors=True)
     drawn = _draw(paths, fingerprint)
     notice = (
         f"this data directory comes from another machine, where it belongs to node {copied}: "

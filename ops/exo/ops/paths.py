@@ -68,9 +68,9 @@ class Paths(msgspec.Struct, frozen=True):
         return self.data / "nats"
 
     @property
-    def standby_file(self) -> Path:
-        """What this node knew of the cluster's State when it last ran."""
-        return self.data / "state.snapshot"
+    def standby(self) -> Path:
+        """What this node knew of the State of each cluster when it last ran in it."""
+        return self.data / "standby"
 
     @property
     def peers_file(self) -> Path:
@@ -95,8 +95,8 @@ class Paths(msgspec.Struct, frozen=True):
     @property
     def state(self) -> tuple[Path, ...]:
         """All that a node keeps among the data, but for the models."""
-        own = (self.node_id_file, self.machine_file, self.node_file, self.standby_file, self.peers_file)
-        return *own, self.store, self.lock_file
+        own = (self.node_id_file, self.machine_file, self.node_file, self.peers_file)
+        return *own, self.standby, self.store, self.lock_file
 
     @property
     def caches(self) -> tuple[Path, ...]:

@@ -81,7 +81,7 @@ class NodeServices:
         self._settings = settings
         self._clock = clock
         self.catalog: Catalog = load_catalog()
-        self._standby = StandbyFile(settings.data_directory, clock=clock)
+        self._standby = StandbyFile(settings.data_directory, cluster=settings.cluster, clock=clock)
         self.projection = Projection(bus, node=node, boot=boot, known=self._standby.read(), clock=clock)
         self.gauges = Gauges(bus, clock=clock)
         self._journal = Journal(bus, clock=clock, node=node, boot=boot)

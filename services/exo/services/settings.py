@@ -37,6 +37,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     model_directories: tuple[Path, ...]
     data_directory: Path
     read_only_directories: tuple[Path, ...] = ()
+    cluster: str = ""
+    """The name that a person gave the cluster. Empty stands for the one it has by itself, whatever version gave it:
+    what a node knows outlives an update."""
     memory_budget: int = 0
     macmon: str = ""
     """The program that reads a Mac's GPU and power; empty looks for it on a Mac."""

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from exo.broker.sessions import KEPT, SessionStores
+import msgspec
+
+from exo.broker.private_files import write_private
+from exo.broker.sessions import KEPT, Session, SessionStores
 from exo.broker.store import StoreLock
 from exo.streams.ids import SessionId
 
@@ -30,10 +33,30 @@ async def test_a_half_made_one_is_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "archive").exists()
 
 
-async def test_a_session_of_another_cluster_is_put_aside(tmp_path: Path) -> None:
+async def test_a_session_of_another_cluster_is_left_for_the_way_back(tmp_path: Path) -> None:
     make(SessionStores(tmp_path, cluster="c"), "s1")
-    assert await SessionStores(tmp_path, cluster="other").find() is None
-    assert len(list((tmp_path / "archive").iterdir())) == 1
+    other = SessionStores(tmp_path, cluster="other")
+    assert await other.find() is None
+    other.archive_all_but(make(other, "s2"))
+    found = await SessionStores(tmp_path, cluster="c").find()
+    assert found is not None
+    assert found.session == "s1"
+    assert not (tmp_path / "archive").exists()
+
+
+async def test_only_some_sessions_of_other_clusters_are_kept(tmp_path: Path) -> None:
+    for number in range(KEPT + 2):
+        stores = SessionStores(tmp_path, cluster=f"c{number}")
+        write_private(
+            stores.directory_of(SessionId(f"s{number}")) / "session.json",
+            msgspec.json.encode(
+                Session(session=SessionId(f"s{number}"), since=number, cluster=f"c{number}", inaugurated=True)
+            ),
+        )
+    assert await SessionStores(tmp_path, cluster="now").find() is None
+    kept = sorted(one.name for one in (tmp_path / "sessions").iterdir())
+    assert kept == [f"s{number}" for number in range(2, KEPT + 2)]
+    assert len(list((tmp_path / "archive").iterdir())) == 2
 
 
 async def test_the_archive_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def test_what_is_no_id_is_refused(paths: Paths) -> None:
 def test_a_copied_data_directory_gets_an_id_of_its_own(paths: Paths) -> None:
     original = load_identity(paths, fingerprint="here")
     model, store = paths.models / "org--name" / "config.json", paths.store / "sessions" / "s1"
-    for file in (model, store, paths.standby_file):
+    known = paths.standby / "name.snapshot"
+    for file in (model, store, known):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{}")
     copy = load_identity(paths, fingerprint="there")
@@ -53,7 +54,7 @@ def test_a_copied_data_directory_gets_an_id_of_its_own(paths: Paths) -> None:
     assert copy.node in copy.notice
     assert model.exists()
     assert not paths.store.exists()
-    assert not paths.standby_file.exists()
+    assert not known.exists()
     again = load_identity(paths, fingerprint="there")
     assert (again.node, again.notice) == (copy.node, "")
 

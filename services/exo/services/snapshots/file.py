@@ -4,6 +4,7 @@ Written while the node runs and when it stops, read once when it starts; the eve
 """
 
 import asyncio
+import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from exo.streams.state import State
 
 log = structlog.get_logger(__name__)
 
-NAME = "state.snapshot"
+DIRECTORY = "standby"
 EVERY = 5.0
 """Seconds between two looks for a change."""
 
@@ -30,10 +31,14 @@ class StateSource(Protocol):
 
 
 class StandbyFile:
-    """One file in the data directory."""
+    """One file for each name that the cluster of this node ever had: what belongs to another is never taken over.
 
-    def __init__(self, directory: Path, *, clock: Clock) -> None:
-        self.path = directory / NAME
+    `directory` is that of the data, `cluster` the name of now; empty is the one that nobody chose.
+    """
+
+    def __init__(self, directory: Path, *, cluster: str, clock: Clock) -> None:
+        name = hashlib.sha256(cluster.encode()).hexdigest()[:16] if cluster else "unnamed"
+        self.path = directory / DIRECTORY / f"{name}.snapshot"
         self._clock = clock
         self._written: State | None = None
 
