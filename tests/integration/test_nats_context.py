@@ -12,11 +12,13 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from exo.broker import hub as hub_module
 from exo.broker.context import make_address, write_address
 from exo.broker.credentials import Credentials
 from exo.broker.hub import Hub, HubSettings
 from exo.ops import cli
 from exo.ops.paths import find_paths
+from exo.streams.ids import NodeId
 from support.nats import DEADLINE, wait_until
 
 CREDENTIALS = Credentials("lab", "a secret")
@@ -63,9 +65,10 @@ async def connected(context: dict[str, Any], errors: list[Exception]) -> AsyncGe
 
 
 def make_tls(context: dict[str, Any]) -> ssl.SSLContext:
+    """Check the host as the stock CLI does, and the chain as strictly as there is."""
     tls = ssl.create_default_context(cafile=context["ca"])
-    # The certificate is the cluster's, whatever address a hub has: the CA is what proves it.
-    tls.check_hostname = False
+    assert tls.check_hostname
+    tls.verify_flags |= ssl.VERIFY_X509_STRICT
     tls.load_cert_chain(context["cert"], context["key"])
     return tls
 
@@ -99,3 +102,33 @@ async def test_a_stock_client_changes_nothing(tmp_path: Path) -> None:
         assert sorted("permissions violation" in str(error).lower() for error in errors) == [True, True]
         assert (await hub.bus.stream_info("EXO_COMMANDS")).messages == 0
         assert (await hub.bus.stream_info("EXO_EVENTS")).name == "EXO_EVENTS"
+
+
+async def show_hosts(context: dict[str, Any]) -> set[str]:
+    """Give the addresses in the certificate that the server shows now."""
+    port = context["url"].rpartition(":")[2]
+    _, writer = await asyncio.open_connection("127.0.0.1", int(port), ssl=make_tls(context))
+    try:
+        shown = writer.get_extra_info("peercert")
+        return {value for _, value in shown["subjectAltName"]}
+    finally:
+        writer.close()
+
+
+async def test_the_certificate_follows_the_addresses_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, tls=True) as hub:
+        _, context = await write_context(tmp_path)
+        assert {"localhost", "127.0.0.1"} <= await show_hosts(context)
+        monkeypatch.setattr(hub_module, "list_hosts", lambda: ("127.0.0.1", "10.9.9.9"))
+        await hub.admit((NodeId("another"),))
+        assert await show_hosts(context) == {"127.0.0.1", "10.9.9.9"}
+
+
+async def test_a_host_that_the_certificate_does_not_name_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, tls=True):
+        _, context = await write_context(tmp_path)
+        port = context["url"].rpartition(":")[2]
+        with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+            await asyncio.open_connection("127.0.0.1", int(port), ssl=make_tls(context), server_hostname="192.0.2.1")

@@ -1,10 +1,11 @@
 """Where cluster ports are: reading what people write, and listing this machine's own addresses.
 
-Pure, but for the two that list this machine. An address is `host:port`, with brackets around an IPv6 host.
+Pure, but for those that list this machine. An address is `host:port`, with brackets around an IPv6 host.
 """
 
 import ipaddress
 import re
+import socket
 from typing import Final
 
 import ifaddr
@@ -113,6 +114,14 @@ def list_interface_addresses() -> list[str]:
     # An IPv6 address comes with its flow and scope.
     found = [one.ip for adapter in ifaddr.get_adapters() for one in adapter.ips]
     return [one if isinstance(one, str) else one[0] for one in found]
+
+
+def list_hosts() -> tuple[str, ...]:
+    """Give the names and addresses by which a client may call this machine, itself included, for a certificate."""
+    own = {one.partition("%")[0] for one in list_interface_addresses()}
+    name = socket.gethostname().lower()
+    names = {"localhost", "exo", *((name,) if _HOST_NAME.match(name) else ())}
+    return (*sorted(names), *sorted(own | {"127.0.0.1", "::1"}))
 
 
 def plain_host(host: str) -> str:

@@ -1,11 +1,14 @@
-"""Self-signed Ed25519 certificates: the one that a whole cluster derives, and the one of one boot.
+"""Ed25519 certificates: the one that a whole cluster derives, what that one issues, and the one of one boot.
 
-Called by `credentials.py` (for NATS) and `cluster_port.py`. Nobody checks host names: a node has many
-addresses and a cluster key is what counts. Nothing here talks to a network.
+Called by `credentials.py` (for NATS) and `cluster_port.py`. Nodes check no host names: a node has many
+addresses and a cluster key is what counts. Clients that are not exo's do, so a hub shows a certificate
+with its own addresses, issued by the cluster's. Nothing here talks to a network.
 """
 
+import ipaddress
 import ssl
 import tempfile
+from collections.abc import Collection
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Final
 import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from exo.broker.private_files import write_private
@@ -27,14 +30,14 @@ UNTIL: Final = datetime(9999, 12, 31, tzinfo=UTC)
 class TlsFiles(msgspec.Struct, frozen=True):
     """A certificate that is its own authority, and its key, as PEM files of mode 0600.
 
-    `nats-server` takes `certificate` as `cert_file` and as `ca_file`, `key` as `key_file`.
+    Members show it, and take of each other only it and what it issued.
     """
 
     certificate: Path
     key: Path
 
     def client_context(self) -> ssl.SSLContext:
-        """Give a context that shows this certificate and takes no other of the server."""
+        """Give a context that shows this certificate and takes of the server only what it issued."""
         return self._mutual(ssl.PROTOCOL_TLS_CLIENT)
 
     def server_context(self) -> ssl.SSLContext:
@@ -49,6 +52,14 @@ class TlsFiles(msgspec.Struct, frozen=True):
         context.load_cert_chain(self.certificate, self.key)
         context.load_verify_locations(self.certificate)
         return context
+
+
+class ServerTls(msgspec.Struct, frozen=True):
+    """The files of `nats-server`: what it shows (`cert_file`, `key_file`), and who may connect (`ca_file`)."""
+
+    certificate: Path
+    key: Path
+    authority: Path
 
 
 class Certificate(msgspec.Struct, frozen=True):
@@ -79,31 +90,64 @@ class Certificate(msgspec.Struct, frozen=True):
 def make_certificate(seed: bytes, *, name: str) -> Certificate:
     """Make the certificate of a 32 byte seed: the same bytes for the same seed and name, on every machine."""
     key = Ed25519PrivateKey.from_private_bytes(seed)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    public = key.public_key()
-    certificate = (
+    builder = (
+        _begin(key.public_key(), name=name, issuer=name)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_list_usages(signs=True), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("exo")]), critical=False)
+    )
+    return _finish(builder.sign(key, None), key)
+
+
+def issue_certificate(authority_seed: bytes, *, authority_name: str, hosts: Collection[str]) -> Certificate:
+    """Make a server's certificate for these names and IP addresses, with a key of its own."""
+    authority, key = Ed25519PrivateKey.from_private_bytes(authority_seed), Ed25519PrivateKey.generate()
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    builder = (
+        _begin(key.public_key(), name="exo hub", issuer=authority_name)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_list_usages(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(identifier, critical=False)
+        .add_extension(x509.SubjectAlternativeName([_name_host(host) for host in hosts]), critical=False)
+    )
+    return _finish(builder.sign(authority, None), key)
+
+
+def _begin(public: Ed25519PublicKey, *, name: str, issuer: str) -> x509.CertificateBuilder:
+    return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
+        .subject_name(_name(name))
+        .issuer_name(_name(issuer))
         .public_key(public)
         # Positive and at most 20 bytes, as RFC 5280 wants it.
         .serial_number(int.from_bytes(sha256(b"serial" + public.public_bytes_raw()).digest()[:16]) | 1)
         .not_valid_before(FROM)
         .not_valid_after(UNTIL)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_list_usages(), critical=True)
-        .add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
-        )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("exo")]), critical=False)
-        .sign(key, None)
     )
+
+
+def _finish(certificate: x509.Certificate, key: Ed25519PrivateKey) -> Certificate:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     fingerprint = certificate.fingerprint(hashes.SHA256())
     return Certificate(certificate.public_bytes(serialization.Encoding.PEM), private, fingerprint)
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _name_host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def trusting_context() -> ssl.SSLContext:
@@ -115,10 +159,10 @@ def trusting_context() -> ssl.SSLContext:
     return context
 
 
-def _list_usages() -> x509.KeyUsage:
+def _list_usages(*, signs: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
-        key_cert_sign=True,
+        key_cert_sign=signs,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,

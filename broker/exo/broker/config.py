@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from exo.broker.certificates import TlsFiles
+from exo.broker.certificates import ServerTls
 from exo.broker.permissions import Permissions
 from exo.streams.layout import BLOBS, BUCKETS, MAX_PAYLOAD, MIB, STREAMS, Storage
 
@@ -35,7 +35,7 @@ class User(msgspec.Struct, frozen=True):
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between servers. `port` 0 lets the system pick; empty `users` lets all in.
 
-    With `tls` clients and server prove themselves by that certificate. `host` beyond loopback needs both.
+    With `tls` clients and server prove themselves by certificates. `host` beyond loopback needs both.
     """
 
     directory: Path
@@ -43,7 +43,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = LOOPBACK
     port: int = 0
     users: tuple[User, ...] = ()
-    tls: TlsFiles | None = None
+    tls: ServerTls | None = None
 
     @property
     def store(self) -> Path:
@@ -118,14 +118,14 @@ def clean_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name) or "exo"
 
 
-def _write_tls(files: TlsFiles | None) -> list[str]:
+def _write_tls(files: ServerTls | None) -> list[str]:
     if files is None:
         return []
     return [
         "tls {",
         f"  cert_file: {_quote(files.certificate)}",
         f"  key_file: {_quote(files.key)}",
-        f"  ca_file: {_quote(files.certificate)}",
+        f"  ca_file: {_quote(files.authority)}",
         "  verify: true",
         # A port scanner learns nothing, not even that this is a nats-server.
         "  handshake_first: true",

@@ -8,6 +8,7 @@ derives every role.
 
 import hashlib
 import hmac
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -15,11 +16,14 @@ import nkeys
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from exo.broker.certificates import TlsFiles, make_certificate
+from exo.broker.certificates import ServerTls, TlsFiles, issue_certificate, make_certificate
+from exo.broker.private_files import write_private
 
 _nkeys = cast("Any", nkeys)  # it carries no types
 
 _LABEL: Final = b"exo-cluster-key"
+_TLS: Final = "exo-nats-tls"
+_AUTHORITY: Final = "exo cluster"
 
 
 class Credentials:
@@ -50,8 +54,16 @@ class Credentials:
         return hmac.digest(self._expand("exo-cluster-port"), message, hashlib.sha256)
 
     def write_tls(self, directory: Path) -> TlsFiles:
-        """Write the certificate and key with which the members' NATS servers and clients prove themselves."""
-        return make_certificate(self._expand("exo-nats-tls"), name="exo cluster").write(directory)
+        """Write the certificate and key with which members prove themselves to the hub's server, and its authority."""
+        return make_certificate(self._expand(_TLS), name=_AUTHORITY).write(directory)
+
+    def write_server_tls(self, directory: Path, *, members: TlsFiles, hosts: Collection[str]) -> ServerTls:
+        """Write what a hub shows at these names and addresses; `members` are the files of `write_tls`."""
+        issued = issue_certificate(self._expand(_TLS), authority_name=_AUTHORITY, hosts=hosts)
+        files = ServerTls(directory / "server.crt", directory / "server.key", members.certificate)
+        write_private(files.certificate, issued.certificate)
+        write_private(files.key, issued.key)
+        return files
 
     def _expand(self, info: str) -> bytes:
         return _derive(self._key, salt=b"", info=info.encode())

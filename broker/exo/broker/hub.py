@@ -18,6 +18,7 @@ from typing import Final, Self
 import msgspec
 import structlog
 
+from exo.broker.addresses import list_hosts
 from exo.broker.certificates import TlsFiles
 from exo.broker.config import LOOPBACK, ServerSettings, User, choose_scale
 from exo.broker.connect import Connection
@@ -76,13 +77,14 @@ class Hub:
         self._credentials = credentials
         self._nodes = set(settings.nodes)
         self._admitting = asyncio.Lock()
+        self._hosts: tuple[str, ...] = ()
+        """The names and addresses in the server's certificate."""
         server_settings = ServerSettings(
             directory=settings.directory,
             name=settings.name,
             host=settings.host,
             port=settings.port,
             users=self._list_users(),
-            tls=settings.tls,
         )
         self.server = NatsServer(server_settings, binary=settings.binary, on_ready=self._tell_ready)
         self._on_ready = on_ready
@@ -121,6 +123,7 @@ class Hub:
         """Come up or raise; nothing is left behind on failure."""
         async with AsyncExitStack() as stack:
             stack.enter_context(StoreLock(self.settings.directory))
+            self._write_certificate()
             await stack.enter_async_context(self.server)
             bus = NatsBus(self.connection_settings(HUB, name="hub"), restore=self._provision)
             self._bus = await stack.enter_async_context(bus)
@@ -147,6 +150,8 @@ class Hub:
                 return
             self._nodes.difference_update(departed)
             self._nodes.update(new)
+            if list_hosts() != self._hosts:
+                self._write_certificate()
             self.server.set_users(self._list_users())
             await self._wait_admitted(new[-1])
             log.info("nodes may connect to the message server", nodes=new)
@@ -163,6 +168,14 @@ class Hub:
                 if loop.time() >= deadline:
                     raise BusUnavailableError(f"{node} is not let in yet: {error}") from error
             await asyncio.sleep(_POLL)
+
+    def _write_certificate(self) -> None:
+        """Have the server show a certificate of this machine's present addresses, from its next load on."""
+        members, self._hosts = self.settings.tls, list_hosts()
+        if members is not None:
+            directory = self.settings.directory
+            tls = self._credentials.write_server_tls(directory, members=members, hosts=self._hosts)
+            self.server.settings = msgspec.structs.replace(self.server.settings, tls=tls)
 
     def _list_users(self) -> tuple[User, ...]:
         roles = (HUB, MASTER, READER, *map(node_role, sorted(self._nodes)))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from exo.broker.certificates import TlsFiles
+from exo.broker.certificates import ServerTls
 from exo.broker.config import MARGIN, ServerSettings, User, choose_scale, clean_name, sum_limits, write_config
 from exo.broker.permissions import Permissions
 from exo.broker.policy import PING_INTERVAL, RECONNECT_WAIT, ConnectionSettings, inbox_prefix, list_options
@@ -83,10 +83,12 @@ def test_a_role_is_written_with_all_it_may_do() -> None:
 
 
 def test_beyond_loopback_both_sides_prove_themselves_first() -> None:
-    files = TlsFiles(Path("/k/cluster.crt"), Path("/k/cluster.key"))
+    files = ServerTls(Path("/k/server.crt"), Path("/k/server.key"), Path("/k/cluster.crt"))
     text = write_config(ServerSettings(directory=DIRECTORY, name="n", host="0.0.0.0", tls=files))
     assert 'listen: "0.0.0.0:-1"' in text
     # The monitoring shows every subject: it stays at home.
     assert 'http: "127.0.0.1:-1"' in text
+    assert 'cert_file: "/k/server.crt"' in text
+    assert 'ca_file: "/k/cluster.crt"' in text
     assert "verify: true" in text
     assert "handshake_first: true" in text
