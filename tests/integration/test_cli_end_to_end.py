@@ -273,7 +273,8 @@ def test_a_node_that_cannot_start_says_why_in_one_line(node: NodeProcess, tmp_pa
     port = node.url.rpartition(":")[2]
     taken = exo("up", "-q", "--port", port, data=tmp_path / "a")
     assert (taken.returncode, taken.stdout) == (1, "")
-    assert re.fullmatch(rf"error: cannot listen on 127\.0\.0\.1:{port}: .*--port\n", taken.stderr)
+    wanted = rf"error: cannot listen on 127\.0\.0\.1:{port}: .* in use by .+ \(process \d+\); .*--port\n"
+    assert re.fullmatch(wanted, taken.stderr)
     missing = exo("up", "-q", "--port", "0", data=tmp_path / "b", env={"EXO_NATS_SERVER": "/nowhere/nats-server"})
     assert missing.returncode == 1
     assert missing.stderr.startswith("error: no usable nats-server found")

@@ -28,7 +28,9 @@ def require_known(state: State, catalog: Catalog, name: str) -> ModelCard:
 
 def _hint(names: Iterable[str]) -> str:
     listed = ", ".join(names)
-    return f" Did you mean: {listed}?" if listed else " `GET /v1/models` lists the known ones."
+    return (
+        f" Did you mean: {listed}?" if listed else " `exo models list` shows the known ones, as does `GET /v1/models`."
+    )
 
 
 def describe_unready(state: State, model: ModelId, *, asked: str) -> GatewayError:

@@ -13,6 +13,8 @@ class AddressInUseError(Exception):
         super().__init__(f"cannot listen on {host}:{port}: {reason}; choose another {flag} with --{flag}")
         self.host = host
         self.port = port
+        self.reason = reason
+        self.flag = flag
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from importlib.metadata import version
+from typing import Final
 
+from exo.broker.addresses import list_interface_addresses, list_usable
 from exo.ops.paths import Paths
 from exo.ops.settings import Settings
 from exo.streams.ids import NodeId
 
 SEPARATOR = "=" * 72
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - nothing is bound here
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -41,7 +44,7 @@ def _make_cluster_facts(settings: Settings, *, closed: bool) -> Iterator[str]:
     if settings.local:
         yield "Loopback only (--local): no other machine can join"
         return
-    yield f"Cluster port: {settings.cluster_port or 'any free one'}"
+    yield f"Cluster port: {f'{settings.cluster_port} if it is free' if settings.cluster_port else 'any free one'}"
     if settings.bootstrap_peers:
         yield f"Joining through {', '.join(settings.bootstrap_peers)}"
     if not settings.discovery:
@@ -55,11 +58,20 @@ def _make_cluster_facts(settings: Settings, *, closed: bool) -> Iterator[str]:
 def _show_api(settings: Settings) -> str:
     if not settings.api:
         return "off (--no-api)"
-    return api_url(settings.host, settings.port) if settings.port else f"{settings.host}, on any free port"
+    if not settings.port:
+        return f"{settings.host}, on any free port"
+    network = network_api_url(settings.host, settings.port)
+    return f"{api_url(settings.host, settings.port)}{f', for other machines {network}' if network else ''}"
+
+
+def network_api_url(host: str, port: int) -> str:
+    """Give the address under which other machines reach an API that listens everywhere; empty when it does not."""
+    addresses = list_usable(list_interface_addresses()) if host in _EVERYWHERE else []
+    return api_url(addresses[0], port) if addresses else ""
 
 
 def api_url(host: str, port: int) -> str:
     """Give the address under which a person on this machine reaches the API."""
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 - nothing is bound here
+    reachable = _EVERYWHERE.get(host, host)
     bracketed = f"[{reachable}]" if ":" in reachable and not reachable.startswith("[") else reachable
     return f"http://{bracketed}:{port}"

@@ -130,7 +130,8 @@ async def _refuse(response: httpx2.Response) -> None:
         detail = msgspec.json.decode(body, type=_Refusal).error
     except msgspec.DecodeError:
         raise CommandError(f"the node answered {response.status_code} {response.reason_phrase}") from None
-    raise CommandError(detail.message.rstrip("."), code=detail.code or "")
+    remedy = f"set {KEY_VARIABLE} to one that is admitted" if detail.code == "unauthorized" else ""
+    raise CommandError(detail.message.rstrip("."), code=detail.code or "", remedy=remedy)
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

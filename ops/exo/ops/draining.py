@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
+from exo.ops.api_path import fill_path
 from exo.ops.client import NodeClient
-from exo.ops.cluster_view import ClusterView
+from exo.ops.cluster_view import ClusterView, can_serve_without, count_tasks
+from exo.ops.terminal import show_count
 from exo.streams.ids import NodeId
 
 _LOOK_AGAIN: Final = 0.5
@@ -36,6 +37,11 @@ async def undo_drain(client: NodeClient, node: str) -> Drained:
     return await client.delete(_path(node), Drained)
 
 
+async def leaves_none(client: NodeClient, drained: Drained) -> bool:
+    """Whether no other node takes new requests for models."""
+    return not can_serve_without(await client.get("/state", ClusterView), drained.node_id)
+
+
 async def wait_until_empty(client: NodeClient, drained: Drained, *, show: Show, grace: float | None = None) -> int:
     """Wait until a draining node works on nothing, or is not draining any more; gives the requests left.
 
@@ -44,7 +50,7 @@ async def wait_until_empty(client: NodeClient, drained: Drained, *, show: Show, 
     until = monotonic() + grace if grace is not None else float("inf")
     left, is_draining = drained.tasks_left, drained.draining
     while left and is_draining and monotonic() < until:
-        show(f"{drained.name}: {left} request{'s' if left != 1 else ''} left")
+        show(f"{drained.name}: {show_count(left, 'request')} left")
         await asyncio.sleep(min(_LOOK_AGAIN, max(until - monotonic(), 0)))
         view = await client.get("/state", ClusterView)
         left = count_tasks(view, drained.node_id)
@@ -53,11 +59,5 @@ async def wait_until_empty(client: NodeClient, drained: Drained, *, show: Show, 
     return left
 
 
-def count_tasks(view: ClusterView, node: NodeId) -> int:
-    """Count the requests at work on instances that a node takes part in."""
-    shared = {key for key, item in view.instances.items() if any(shard.node == node for shard in item.shards)}
-    return sum(task.instance in shared for task in view.tasks.values())
-
-
 def _path(node: str) -> str:
-    return f"/v1/nodes/{quote(node, safe='')}/drain"
+    return fill_path("/v1/nodes/{}/drain", node, what="name or id of a node")

@@ -102,12 +102,13 @@ def _split(about: About, text: str) -> Any:
         return text
     if get_args(kind)[0] is Path:
         return [part.strip() for part in text.split(os.pathsep) if part.strip()]
-    return split_words(text)
-
-
-def split_words(text: str) -> list[str]:
-    """Cut at commas and spaces: no item of a list of words holds either."""
+    # No item of a list of words holds either.
     return text.replace(",", " ").split()
+
+
+def split_given(values: Iterable[str]) -> list[str]:
+    """Cut what a flag was given at commas only, which upstream's lists have: all else is a person's one entry."""
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 
 def _split_pair(text: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from exo.ops.api_path import fill_model_path
 from exo.ops.client import NodeClient
 from exo.ops.errors import CommandError
 from exo.ops.terminal import show_bytes
@@ -132,7 +133,7 @@ async def list_models(client: NodeClient, *, downloaded: bool = False) -> list[M
 
 async def find_model(client: NodeClient, name: str) -> ModelEntry:
     """Give a model by its id or alias; an unknown one is raised with what may have been meant."""
-    return await client.get(f"/v1/models/{name}", ModelEntry)
+    return await client.get(fill_model_path("/v1/models/{}", name), ModelEntry)
 
 
 async def wait_until_ready(client: NodeClient, placed: Placed, *, show: Show) -> None:

@@ -1,4 +1,4 @@
-"""Names the process that listens on a TCP port: for `exo doctor`, which tells its user what to stop.
+"""Names the process that listens on a TCP port: for `exo doctor` and `exo up`, which tell their user what to stop.
 
 Reads `/proc` on Linux and asks `lsof` elsewhere. Processes of other users can often not be seen.
 """

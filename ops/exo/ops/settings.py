@@ -45,7 +45,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = msgspec.field(default_factory=lambda: version("exo"))
     bootstrap_peers: Annotated[
         tuple[str, ...],
-        _about("nodes to dial at start, as `host`, `host:port` or `/ip4/HOST/tcp/PORT`", flag="--join"),
+        _about(
+            "nodes to dial at start: `host`, `host:port` or a multiaddress as `/ip4/HOST/tcp/PORT`, "
+            "`/dns4/NAME/tcp/PORT`",
+            flag="--join",
+        ),
     ] = ()
     discovery: Annotated[bool, _about("look for nodes on the local network by multicast", flag="--no-discovery")] = True
     cluster_port: Annotated[

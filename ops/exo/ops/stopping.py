@@ -9,7 +9,7 @@ from exo.ops.errors import CommandError
 from exo.ops.lock import is_held, read_holder
 from exo.ops.node_file import RunningNode, read_node_file
 from exo.ops.paths import Paths
-from exo.ops.terminal import ProgressLine, tell
+from exo.ops.terminal import ProgressLine, show_count, tell
 
 _POLL = 0.05
 _ASK = 5.0
@@ -40,11 +40,11 @@ async def _empty(node: RunningNode, *, grace: float) -> None:
         drained = await begin_drain(client, node.node_id, timeout=_ASK)
         if not drained.tasks_left:
             return
-        tell(f"waiting up to {grace:g} s for {drained.tasks_left} requests; Ctrl-C ends the wait")
+        tell(f"waiting up to {grace:g} s for {show_count(drained.tasks_left, 'request')}; Ctrl-C ends the wait")
         with ProgressLine() as line:
             left = await wait_until_empty(client, drained, show=line.show, grace=grace)
         if left:
-            tell(f"{left} requests are cut off")
+            tell(f"{show_count(left, 'request')} cut off")
 
 
 def stop_node(paths: Paths, *, timeout: float) -> int:

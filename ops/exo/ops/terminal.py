@@ -62,6 +62,11 @@ def show_bytes(count: float) -> str:
     return f"{count:.1f} {_UNITS[-1]}"
 
 
+def show_count(count: int, noun: str) -> str:
+    """Give a number of things, one of them without an s."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def show_duration(seconds: float) -> str:
     """Give a span in its two largest units."""
     whole = max(0, int(seconds))

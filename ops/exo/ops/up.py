@@ -20,7 +20,7 @@ import structlog
 from exo.broker.cluster import Cluster
 from exo.broker.credentials import Credentials
 from exo.gateway.listening import AddressInUseError, bind
-from exo.ops.banner import api_url, exo_version
+from exo.ops.banner import api_url, exo_version, network_api_url
 from exo.ops.compose import make_cluster_settings, make_gateway_settings, make_node_settings, needs_keys
 from exo.ops.errors import OK, CommandError
 from exo.ops.identity import NodeIdentity
@@ -29,7 +29,8 @@ from exo.ops.layers import Loaded
 from exo.ops.leaving import leave_work
 from exo.ops.node_cluster import NodeCluster
 from exo.ops.node_file import RunningNode, remove_node_file, write_node_file
-from exo.ops.ready import make_ready_lines
+from exo.ops.port_holder import find_port_holder
+from exo.ops.ready import describe_cluster, make_ready_lines
 from exo.ops.secret import ClusterSecret
 from exo.ops.signals import StopSignals
 from exo.services.node import NodeServices
@@ -105,11 +106,25 @@ async def run_node(
         def tell_ready(models: list[str]) -> None:
             lacks_keys = needs_keys(settings) and not services.projection.state.api_keys
             lines = make_ready_lines(
-                url, models, asked=settings.models, placed=placed, join=join, lacks_keys=lacks_keys
+                url,
+                models,
+                asked=settings.models,
+                placed=placed,
+                join=join,
+                lacks_keys=lacks_keys,
+                network_url=network_api_url(settings.host, port) if url else "",
+                cluster=_describe_cluster(cluster),
             )
             when_ready(lines)
 
         return await _launch_and_wait(url, settings.models, stopping=stopping, when_ready=tell_ready)
+
+
+def _describe_cluster(cluster: Cluster) -> str:
+    report = cluster.report()
+    others = sum(one.reached and one.node != report.node for one in report.members)
+    hub = next((one.name for one in report.members if one.node == report.hub), report.hub)
+    return describe_cluster(report.cluster, others=others, hub=hub)
 
 
 async def _until_stopped(work: Coroutine[None, None, None], stopping: StopSignals) -> None:
@@ -129,7 +144,10 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         return bind(host, port)
     except AddressInUseError as error:
-        raise CommandError(str(error)) from error
+        holder = find_port_holder(port) if error.flag == "port" else ""
+        by = f" by {holder}" if holder else ""
+        remedy = f"choose another {error.flag} with --{error.flag}"
+        raise CommandError(f"cannot listen on {host}:{port}: {error.reason}{by}", remedy=remedy) from error
 
 
 def _load_gateway() -> None:

@@ -53,13 +53,30 @@ async def test_json_of_a_new_key_holds_all_of_it(run: Run) -> None:
 
 async def test_an_unknown_scope_is_refused_with_those_there_are(run: Run) -> None:
     code, _, told = await run("keys", "add", "x", "--scope", "root")
-    assert code == 1
-    assert "root" in told
+    assert code == 2
+    assert "'root' is no scope; choose of infer, read, admin" in told
+
+
+@pytest.mark.parametrize(("name", "why"), [("", "is empty"), (" ", "is empty"), ("x" * 65, "65"), ("a\nb", "printed")])
+async def test_a_name_that_no_list_could_show_is_refused(run: Run, client: Client, name: str, why: str) -> None:
+    code, _, told = await run("keys", "add", name)
+    assert code == 2
+    assert why in told
+    refused = await client.post("/v1/keys", json={"name": name})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "name"
+
+
+async def test_the_api_names_the_scopes_that_there_are(client: Client) -> None:
+    refused = await client.post("/v1/keys", json={"name": "x", "scopes": ["infer", "root"]})
+    assert refused.status_code == 400
+    assert "a scope is one of infer, read, admin" in refused.json()["error"]["message"]
 
 
 async def test_a_node_is_drained_by_name_and_taken_back(run: Run, cluster: FakeCluster, client: Client) -> None:
-    code, said, _ = await run("drain", "test")
+    code, said, told = await run("drain", "test")
     assert (code, said.strip()) == (0, "test is drained: it works on nothing and gets nothing new")
+    assert "no other node can run models" in told
     assert cluster.states.state.nodes[NODE].draining
     assert (await client.get("/state/nodes/node-1/draining")).json() is True
     code, _, _ = await run("drain", NODE, "--undo")
@@ -68,6 +85,14 @@ async def test_a_node_is_drained_by_name_and_taken_back(run: Run, cluster: FakeC
     code, _, told = await run("drain", "nobody")
     assert code == 1
     assert "There are: test" in told
+    for odd in ("", "..", "a\tb"):
+        code, _, told = await run("drain", odd)
+        assert (code, "is not the name or id of a node" in told) == (2, True)
+
+
+async def test_a_node_is_found_by_the_beginning_of_its_id(run: Run, cluster: FakeCluster) -> None:
+    code, _, told = await run("drain", NODE[:4])
+    assert (code, cluster.states.state.nodes[NODE].draining) == (0, True), told
 
 
 async def test_draining_waits_for_what_is_at_work(cluster: FakeCluster, client: Client) -> None:

@@ -4,10 +4,12 @@ import json
 import shlex
 from pathlib import Path
 
-from exo.ops.banner import SEPARATOR, api_url, exo_version, make_banner
+import pytest
+
+from exo.ops.banner import SEPARATOR, api_url, exo_version, make_banner, network_api_url
 from exo.ops.join_line import make_join_line
 from exo.ops.paths import find_paths
-from exo.ops.ready import make_curl_line, make_ready_lines
+from exo.ops.ready import describe_cluster, make_curl_line, make_ready_lines
 from exo.ops.settings import Settings
 from exo.streams.ids import NodeId
 
@@ -35,7 +37,7 @@ def test_the_banner_is_honest_about_an_open_api() -> None:
 
 def test_the_banner_is_honest_about_an_open_cluster() -> None:
     text = "\n".join(banner(Settings()))
-    assert "Cluster port: 52414" in text
+    assert "Cluster port: 52414 if it is free" in text
     assert "The cluster is open: whoever reaches this machine may join. `exo cluster secret` closes it" in text
     assert any("The cluster is closed" in line for line in banner(Settings(), closed=True))
     assert any("--no-discovery" in line for line in banner(Settings(discovery=False)))
@@ -58,6 +60,27 @@ def test_an_address_is_one_that_can_be_opened() -> None:
     assert api_url("0.0.0.0", 80) == "http://127.0.0.1:80"
     assert api_url("::", 80) == "http://[::1]:80"
     assert api_url("fe80::1", 80) == "http://[fe80::1]:80"
+
+
+def test_an_api_that_is_open_to_the_network_says_where_others_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exo.ops.banner.list_interface_addresses", lambda: ["127.0.0.1", "fd00::7", "10.0.0.7"])
+    assert network_api_url("0.0.0.0", 80) == "http://10.0.0.7:80"
+    assert network_api_url("127.0.0.1", 80) == network_api_url("10.0.0.8", 80) == ""
+    assert any("http://10.0.0.7:52415" in line for line in banner(Settings(host="0.0.0.0")))
+    assert not any("10.0.0.7" in line for line in banner(Settings()))
+    ready = make_ready_lines("http://127.0.0.1:1", [], network_url="http://10.0.0.7:1")
+    assert ready[0] == "exo is ready at http://127.0.0.1:1, for other machines at http://10.0.0.7:1"
+
+
+def test_an_api_that_nobody_else_can_reach_names_no_other_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exo.ops.banner.list_interface_addresses", lambda: ["127.0.0.1"])
+    assert network_api_url("0.0.0.0", 80) == ""
+
+
+def test_ready_says_which_cluster_was_joined() -> None:
+    assert describe_cluster("lab", others=0, hub="desk") == "Alone in cluster lab"
+    assert describe_cluster("lab", others=2, hub="desk") == "Joined cluster lab: 3 nodes, hub desk"
+    assert make_ready_lines("http://a:1", [], cluster="Alone in cluster lab")[1] == "Alone in cluster lab"
 
 
 def test_the_curl_line_is_one_shell_word_of_json() -> None:

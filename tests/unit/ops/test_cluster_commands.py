@@ -25,7 +25,11 @@ REPORT = {
     "why": "nobody else is there",
     "node": "n1",
     "methods": [{"method": "zeroconf", "state": "off"}],
-    "members": [{"node": "n2", "name": "desk", "version": "1", "role": "following", "address": "10.0.0.8:52414"}],
+    "members": [
+        {"node": "n2", "name": "desk", "version": "1", "role": "following", "address": "10.0.0.8:52414"},
+        {"node": "n1", "name": "box", "version": "1", "role": "hub"},
+        {"node": "n3", "name": "attic", "version": "1", "role": "following", "reached": False},
+    ],
     "something_newer": 1,
 }
 
@@ -150,8 +154,12 @@ def test_a_file_that_no_node_would_read_is_not_written(
 def test_show_says_who_is_there(paths: Paths, api: ScriptedApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(paths, "show") == 0
     shown = capsys.readouterr()
-    assert shown.out.splitlines()[1].split("\t") == ["desk", "reached", "following", "1", "10.0.0.8:52414", "n2"]
-    assert "cluster lab (closed), hub n1" in shown.err
+    assert [line.split("\t") for line in shown.out.splitlines()[1:]] == [
+        ["attic", "not reached", "following", "1", "-", "n3"],
+        ["box", "this node", "hub", "1", "-", "n1"],
+        ["desk", "reached", "following", "1", "10.0.0.8:52414", "n2"],
+    ]
+    assert "cluster lab (closed), hub box" in shown.err
     assert "this node is hub: nobody else is there" in shown.err
     assert run(paths, "show", "--json") == 0
     assert '"cluster": "lab"' in capsys.readouterr().out

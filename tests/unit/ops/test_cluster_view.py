@@ -5,7 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from exo.ops.cluster_view import ClusterView, list_instances, list_nodes, list_removed, name_instances, summarize
+from exo.ops.cluster_view import (
+    ClusterView,
+    can_serve_without,
+    list_instances,
+    list_nodes,
+    list_removed,
+    name_instances,
+    summarize,
+)
+from exo.streams.ids import InstanceId, NodeId
 
 NOW = 1_000.0
 
@@ -61,12 +70,14 @@ def make_view(**changes: Any) -> ClusterView:
     return msgspec.convert(content, ClusterView)
 
 
+TASK = {
+    "id": "t", "command": "c", "model": "org/Small", "instance": "i1", "node": "n1", "boot": "b", "gateway": "n1",
+    "gateway_boot": "b",
+}  # fmt: skip
+
+
 def test_an_instance_is_a_row() -> None:
-    task = {
-        "id": "t", "command": "c", "model": "org/Small", "instance": "i1", "node": "n1", "boot": "b", "gateway": "n1",
-        "gateway_boot": "b",
-    }  # fmt: skip
-    rows = list_instances(make_view(tasks={"t": task}), now=NOW)
+    rows = list_instances(make_view(tasks={"t": TASK}), now=NOW)
     assert rows == [["org/Small", "ready", "1", "2m00s", "desk", "i1"]]
 
 
@@ -99,14 +110,31 @@ def test_offices_and_draining_are_shown() -> None:
     nodes = msgspec.to_builtins(make_view().nodes)
     nodes["n1"] |= {"draining": True, "facts": {**nodes["n1"]["facts"], "worker": False}}
     desk, attic = list_nodes(make_view(nodes=nodes), now=NOW, hub="n1")
-    assert desk[1:3] == ["draining", "hub, master, no worker"]
+    assert desk[1:3] == ["drained", "hub, master, no worker"]
     # Who is gone holds no office, whatever the last record says.
     assert list_nodes(make_view(master="n2"), now=NOW, hub="n2")[1][2] == attic[2] == "-"
 
 
+def test_a_node_is_drained_once_nothing_runs_there() -> None:
+    nodes = msgspec.to_builtins(make_view().nodes)
+    nodes["n1"] |= {"draining": True}
+    busy = make_view(nodes=nodes, tasks={"t": TASK})
+    assert list_nodes(busy, now=NOW)[0][1] == "draining"
+    assert list_nodes(make_view(nodes=nodes), now=NOW)[0][1] == "drained"
+
+
+def test_only_who_is_there_and_runs_models_can_serve_instead() -> None:
+    nodes = msgspec.to_builtins(make_view().nodes)
+    assert not can_serve_without(make_view(), NodeId("n1"))
+    nodes["n2"] |= {"online": True}
+    assert can_serve_without(make_view(nodes=nodes), NodeId("n1"))
+    nodes["n2"]["facts"] |= {"worker": False}
+    assert not can_serve_without(make_view(nodes=nodes), NodeId("n1"))
+
+
 def test_the_summary_counts() -> None:
     assert summarize(make_view()) == [
-        "1 of 2 nodes online, 1 instances, 0 requests in flight, 12.3 tokens/s",
+        "1 of 2 nodes online, 1 instance, 0 requests in flight, 12.3 tokens/s",
         "session s, epoch 2, 7 events",
     ]
 
@@ -119,6 +147,14 @@ def test_a_removed_instance_keeps_its_reason() -> None:
 def test_an_instance_is_found_by_any_of_its_names(name: str) -> None:
     assert [instance.id for instance in name_instances(make_view(), name)] == ["i1"]
     assert list(name_instances(make_view(), "mall")) == []
+
+
+def test_an_instance_is_found_by_the_beginning_of_its_id_only_if_it_is_the_one() -> None:
+    one = msgspec.to_builtins(make_view().instances[InstanceId("i1")])
+    view = make_view(instances={key: {**one, "id": key} for key in ("abc1", "abd2")})
+    assert [instance.id for instance in name_instances(view, "abc")] == ["abc1"]
+    assert list(name_instances(view, "ab")) == []
+    assert list(name_instances(view, "")) == []
 
 
 @pytest.mark.parametrize(("age", "shown"), [(6, "5.0 GB of 25.0 GB"), (75, "5.0 GB of 25.0 GB (1m15s ago)")])

@@ -1,6 +1,7 @@
 """The command `exo` itself: which command is meant, what an error looks like, what a help text holds."""
 
 import io
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from typer.main import get_command
 from exo.ops import cli
 from exo.ops.cli.app import app
 from exo.ops.errors import CommandError, NoNodeError
+from exo.ops.layers import split_given
 
 
 @pytest.mark.parametrize(
@@ -146,3 +148,29 @@ def test_every_help_text_has_an_example(command: list[str], capsys: pytest.Captu
     text = capsys.readouterr().out
     assert f"Example: exo {' '.join(command)}" in " ".join(text.split())
     assert f"Usage: {' '.join(['exo', *command])}" in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "help_of"),
+    [(["drain"], "exo drain"), (["place", "m", "--odd"], "exo place"), (["models", "odd"], "exo models")],
+)
+def test_who_calls_a_command_wrongly_is_shown_its_help(
+    typed: list[str], help_of: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(typed) == 2
+    assert f"`{help_of} --help`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group", [[], ["models"], ["nats"], ["cluster"], ["keys"], ["service"]])
+def test_no_list_of_commands_cuts_what_they_do(
+    group: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert cli.run([*group, "--help"]) == 0
+    commands = capsys.readouterr().out.partition("Commands:")[2]
+    assert commands
+    assert re.search(r"\w\.\.\.", commands) is None
+
+
+def test_a_flag_that_is_given_once_is_one_entry() -> None:
+    assert split_given(["bad host", "a:1, b:2", ""]) == ["bad host", "a:1", "b:2"]

@@ -203,3 +203,11 @@ async def test_models_are_listed_and_found() -> None:
         assert [model.id for model in await list_models(client, downloaded=True)] == ["org/m"]
         assert (await find_model(client, "org/m")).status == "downloaded"
     assert api.asked[0] == ("GET /v1/models", {"status": "downloaded"})
+
+
+async def test_a_refused_key_says_where_one_is_put() -> None:
+    api = ScriptedApi({"GET /v1/models/m": refuse(401, "unauthorized", "An API key is required.")})
+    async with api.client() as client:
+        with pytest.raises(CommandError, match="EXO_API_KEY") as raised:
+            await find_model(client, "m")
+    assert raised.value.code == "unauthorized"

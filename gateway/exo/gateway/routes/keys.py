@@ -7,18 +7,19 @@ from litestar import Request, delete, get, post
 from litestar.params import FromPath
 
 from exo.gateway.api_keys import draw_key
-from exo.gateway.bodies import decode_body
+from exo.gateway.bodies import decode_body, invalid
 from exo.gateway.commands import now_ms
+from exo.gateway.errors import GatewayError
 from exo.gateway.gateway import Here
 from exo.streams.commands import AddApiKey, RevokeApiKey
 from exo.streams.ids import KeyId, new_command_id
-from exo.streams.keys import ApiKey, Scope
+from exo.streams.keys import LONGEST_NAME, SCOPES, ApiKey, Scope, find_name_fault
 
 
 class NewKeyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /v1/keys`."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
     scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1)] = ("infer",)
 
 
@@ -54,7 +55,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True):
 @post("/v1/keys", status_code=201, summary="Make an API key")
 async def add_key(request: Request[Any, Any, Any], gateway: Here) -> NewKey:
     """Answers with the key itself, once: the cluster keeps only its hash."""
-    body = decode_body(NewKeyBody, await request.body())
+    body = _decode(await request.body())
     key, text = draw_key(body.name, tuple(dict.fromkeys(body.scopes)))
     issued = now_ms()
     await gateway.commander.execute(AddApiKey(command_id=new_command_id(), issued_at=issued, key=key))
@@ -73,6 +74,18 @@ async def revoke_key(gateway: Here, key_id: FromPath[str]) -> Revoked:
     command = RevokeApiKey(command_id=new_command_id(), issued_at=now_ms(), key=KeyId(key_id))
     await gateway.commander.execute(command)
     return Revoked(id=key_id)
+
+
+def _decode(raw: bytes) -> NewKeyBody:
+    try:
+        body = decode_body(NewKeyBody, raw)
+    except GatewayError as error:
+        if (error.param or "").startswith("scopes["):
+            raise invalid(f"{error.message}; a scope is one of {', '.join(SCOPES)}", error.param) from error
+        raise
+    if fault := find_name_fault(body.name):
+        raise invalid(f"The name {fault}", "name")
+    return body
 
 
 def _describe(key: ApiKey) -> KeyEntry:

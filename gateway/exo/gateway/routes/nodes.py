@@ -44,16 +44,20 @@ async def _switch(gateway: Gateway, name: str, *, on: bool) -> Drained:
 
 
 def find_node(state: State, name: str) -> NodeId:
-    """Give the node of that id, or the only one of that name; 404 with the names there are."""
+    """Give the node of that id or name, or the only one whose id begins so; 404 with the names there are."""
     if name in state.nodes:
         return NodeId(name)
     named = [node for node in state.nodes.values() if node.facts.name == name]
-    present = [node for node in named if node.online] or named
+    begun = [node for node in state.nodes.values() if name and node.id.startswith(name)]
+    present = [node for node in named if node.online] or named or begun
     if len(present) == 1:
         return present[0].id
     if present:
         ids = ", ".join(node.id for node in present)
-        raise GatewayError(Code.NODE_NOT_FOUND, f"Several nodes are named {name!r}; say which by id: {ids}.")
+        raise GatewayError(
+            Code.NODE_NOT_FOUND,
+            f"{name!r} is the name of several nodes, or begins several ids; say which by id: {ids}.",
+        )
     known = ", ".join(sorted({node.facts.name for node in state.nodes.values()}))
     raise GatewayError(Code.NODE_NOT_FOUND, f"No node {name!r} has joined. There are: {known}.")
 

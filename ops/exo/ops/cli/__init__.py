@@ -7,8 +7,12 @@ exit code, and loads as little as it can before it knows what is asked.
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from exo.ops.errors import FAILED, INTERRUPTED, OK, USAGE, CommandError
+
+if TYPE_CHECKING:
+    from typer.exceptions import TyperException
 
 _ANSWERED_BY_ROOT = frozenset({"--help", "-h", "--version", "--install-completion", "--show-completion"})
 
@@ -54,8 +58,15 @@ def _dispatch(arguments: Sequence[str]) -> int:
     except Abort:
         return INTERRUPTED
     except TyperException as error:
-        return _fail(f"error: {error.format_message()}", ["`exo --help` lists all commands"], code=USAGE)
+        return _fail(f"error: {error.format_message()}", [_point_to_help(error)], code=USAGE)
     return result if isinstance(result, int) else OK
+
+
+def _point_to_help(error: "TyperException") -> str:
+    """Name the help of the command that was called wrongly."""
+    context = getattr(error, "ctx", None)
+    words = context.command_path if context is not None else "exo"
+    return f"`{words} --help` shows how it is used" if words != "exo" else "`exo --help` lists all commands"
 
 
 def _fail(line: str, more: Sequence[str], *, code: int = FAILED) -> int:

@@ -3,6 +3,7 @@
 Every command's help ends with an example.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +57,13 @@ service_app = typer.Typer(
 
 
 def _add(name: str, function: Callable[..., Any], *, example: str, to: typer.Typer = app) -> None:
-    to.command(name, epilog=f"Example: {example}")(function)
+    # A description that is given is wrapped, not cut, where commands are listed.
+    first = re.split(r"(?<=\.) ", " ".join((function.__doc__ or "").split()))[0]
+    to.command(name, epilog=f"Example: {example}", short_help=first)(function)
+
+
+def _add_group(name: str, group: typer.Typer) -> None:
+    app.add_typer(group, name=name, short_help=group.info.help)
 
 
 _add("up", up.up, example="exo up --model starter --port 8000")
@@ -77,29 +84,29 @@ _add("list", models.list_models, example="exo models list --downloaded", to=mode
 _add("add", models.add, example="exo models add starter", to=models_app)
 _add("import", models.import_file, example="exo models import ./smollm2.Q4_1.gguf --name me/smollm2", to=models_app)
 _add("remove", models.remove, example="exo models remove me/smollm2", to=models_app)
-app.add_typer(models_app, name="models")
+_add_group("models", models_app)
 
 _add("info", nats.info, example="exo nats info", to=nats_app)
 _add("sub", nats.sub, example='exo nats sub "exo.tokens.>"', to=nats_app)
 _add("streams", nats.streams, example="exo nats streams", to=nats_app)
 _add("context", nats.context, example="exo nats context && nats --context exo stream ls", to=nats_app)
-app.add_typer(nats_app, name="nats")
+_add_group("nats", nats_app)
 
 _add("show", cluster.show, example="exo cluster show", to=cluster_app)
 _add("secret", cluster.secret, example="exo cluster secret", to=cluster_app)
 _add("join", cluster.join, example="exo cluster join - < secret.txt", to=cluster_app)
 _add("leave", cluster.leave, example="exo cluster leave", to=cluster_app)
-app.add_typer(cluster_app, name="cluster")
+_add_group("cluster", cluster_app)
 
 _add("add", keys.add, example="exo keys add laptop --scope infer --scope read", to=keys_app)
 _add("list", keys.list_keys, example="exo keys list", to=keys_app)
 _add("revoke", keys.revoke, example="exo keys revoke 1f0c2a9b4d7e", to=keys_app)
-app.add_typer(keys_app, name="keys")
+_add_group("keys", keys_app)
 
 _add("install", service.install, example="exo service install --print", to=service_app)
 _add("uninstall", service.uninstall, example="exo service uninstall", to=service_app)
 _add("status", service.status, example="exo service status", to=service_app)
-app.add_typer(service_app, name="service")
+_add_group("service", service_app)
 
 
 @app.callback()

@@ -72,6 +72,7 @@ def show(url: Url = None, data_dir: DataDir = None, *, json: Json = False) -> No
     """Show the cluster's name, whether it is closed, who is hub and why, whom this node reaches and refused."""
     import msgspec
 
+    from exo.ops.cluster_report import show_reach
     from exo.ops.discovery_lines import describe_discovery, summarize_cluster
 
     answer = ask_node(url, data_dir, _read)
@@ -87,8 +88,8 @@ def show(url: Url = None, data_dir: DataDir = None, *, json: Json = False) -> No
     ):
         tell(line)
     rows = [
-        [one.name, "reached" if one.reached else "not reached", one.role, one.version, one.address, one.node]
-        for one in report.members
+        [one.name, show_reach(report, one), one.role, one.version, one.address or "-", one.node]
+        for one in sorted(report.members, key=lambda one: (one.name, one.node))
     ]
     print_table(("MEMBER", "STATUS", "ROLE", "VERSION", "ADDRESS", "ID"), rows)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exo.ops.cli.options import DataDir, Url, ask_node
-from exo.ops.terminal import ProgressLine, say, tell
+from exo.ops.terminal import ProgressLine, say, show_count, tell
 
 if TYPE_CHECKING:
     from exo.ops.client import NodeClient
@@ -30,13 +30,15 @@ def drain(
 
 
 async def _drain(client: "NodeClient", node: str) -> str:
-    from exo.ops.draining import begin_drain, wait_until_empty
+    from exo.ops.draining import begin_drain, leaves_none, wait_until_empty
 
     drained = await begin_drain(client, node)
+    if await leaves_none(client, drained):
+        tell("no other node can run models: new requests are refused until one is taken back or joins")
     with ProgressLine() as line:
         left = await wait_until_empty(client, drained, show=line.show)
     if left:
-        return f"{drained.name} is not drained any more, with {left} requests at work"
+        return f"{drained.name} is not drained any more, with {show_count(left, 'request')} at work"
     return f"{drained.name} is drained: it works on nothing and gets nothing new"
 
 

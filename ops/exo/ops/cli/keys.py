@@ -6,9 +6,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from exo.ops.api_path import fill_path
 from exo.ops.cli.options import DataDir, Json, Url, ask_node
+from exo.ops.errors import UsageError
 from exo.ops.terminal import print_table, say, show_duration, tell
-from exo.streams.keys import Scope
+from exo.streams.keys import SCOPES, Scope, find_name_fault
 
 COLUMNS = ("NAME", "SCOPES", "AGE", "ID")
 
@@ -40,6 +42,10 @@ def add(
     data_dir: DataDir = None,
 ) -> None:
     """Make an API key. It is shown now and never again: the cluster keeps only its hash."""
+    if fault := find_name_fault(name):
+        raise UsageError(f"the name {fault}")
+    if unknown := [one for one in scope or () if one not in SCOPES]:
+        raise UsageError(f"{unknown[0]!r} is no scope", remedy=f"choose of {', '.join(SCOPES)}")
     body = {"name": name, "scopes": scope or ["infer"]}
     made = ask_node(url, data_dir, lambda client: client.post("/v1/keys", body, _NewKey))
     if json:
@@ -69,7 +75,8 @@ def revoke(
     data_dir: DataDir = None,
 ) -> None:
     """Refuse a key from now on, on every node."""
-    revoked: dict[str, Any] = ask_node(url, data_dir, lambda client: client.delete(f"/v1/keys/{key}", dict[str, Any]))
+    path = fill_path("/v1/keys/{}", key, what="id of a key")
+    revoked: dict[str, Any] = ask_node(url, data_dir, lambda client: client.delete(path, dict[str, Any]))
     if json:
         _print_json(revoked)
         return

@@ -84,8 +84,9 @@ def remove(name: Name, url: Url = None, data_dir: DataDir = None) -> None:
 
 
 async def _remove(client: "NodeClient", name: str) -> str:
+    from exo.ops.api_path import fill_model_path
     from exo.ops.placing import find_model
 
     entry = await find_model(client, name)
-    await client.delete(f"/models/{entry.id}", dict)
+    await client.delete(fill_model_path("/models/{}", entry.id), dict)
     return entry.id

@@ -62,6 +62,7 @@ def stop(
 
 
 async def _stop(client: "NodeClient", what: str) -> list[str]:
+    from exo.ops.api_path import fill_path
     from exo.ops.cluster_view import ClusterView, name_instances
 
     view = await client.get("/state", ClusterView)
@@ -69,7 +70,7 @@ async def _stop(client: "NodeClient", what: str) -> list[str]:
     if not found:
         raise CommandError(f"no instance of {what} is placed", remedy="`exo ps` lists all instances")
     for instance in found:
-        await client.delete(f"/instance/{instance.id}", dict)
+        await client.delete(fill_path("/instance/{}", instance.id, what="id of an instance"), dict)
     return [instance.id for instance in found]
 
 

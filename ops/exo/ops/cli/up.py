@@ -8,7 +8,7 @@ import typer
 
 from exo.ops.cli.options import DataDir
 from exo.ops.errors import NoNodeError, UsageError
-from exo.ops.layers import Loaded, load_paths, load_settings, split_words
+from exo.ops.layers import Loaded, load_paths, load_settings, split_given
 from exo.ops.lock import is_held
 from exo.ops.stopping import empty_node, stop_node
 from exo.ops.terminal import say
@@ -59,7 +59,7 @@ def up(
         "data_dir": data_dir,
         "name": name,
         "namespace": namespace,
-        "bootstrap_peers": [word for given in join for word in split_words(given)] if join else None,
+        "bootstrap_peers": split_given(join) if join else None,
         "cluster_port": cluster_port,
         "cluster_secret_file": cluster_secret_file,
         "local": local or None,
