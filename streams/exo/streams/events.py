@@ -114,7 +114,7 @@ class NodeDraining(msgspec.Struct, frozen=True, kw_only=True, tag="node_draining
 
 
 class NodeTimedOut(msgspec.Struct, frozen=True, kw_only=True, tag="node_timed_out"):
-    """A node has not renewed its presence."""
+    """A node is gone, or was silent for too long."""
 
     node: NodeId
 
