@@ -88,5 +88,6 @@ def test_an_idle_page_does_not_poll(open_page: Opener, node: NodeProcess) -> Non
     page.on("request", lambda request: asked.append(request.url.removeprefix(f"{node.url}/")))
     # Two rounds of gauges come by themselves; State must not come with them.
     wait_for(lambda: page.wait_for_timeout(200) or len(asked) >= 2, seconds=40, what="rounds of gauges", node=node)
-    assert set(asked) <= {"state/telemetry", "state/topology"}
+    assert set(asked) <= {"state/telemetry", "state/topology", "v1/cluster"}
     assert asked.count("state/topology") <= 1
+    assert asked.count("v1/cluster") <= 1

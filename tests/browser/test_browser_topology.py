@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
+from exo.broker.cluster_report import ClusterReport
 from exo.services.telemetry.gauges import Reading
 from exo.streams.codec import encode
 from exo.streams.events import (
@@ -23,11 +24,13 @@ from exo.streams.events import (
     NodeDraining,
     NodeJoined,
     NodeTimedOut,
+    SessionMerged,
     subject_of_event,
 )
 from exo.streams.findings import NodeFinding
-from exo.streams.ids import BootId, NodeId
+from exo.streams.ids import BootId, NodeId, SessionId
 from exo.streams.links import Link
+from exo.streams.merges import Dropped
 from exo.streams.nodes import NodeFacts
 from exo.streams.telemetry import FindingsGauge, Gauge, LinksGauge, MemoryGauge, Sample
 from support.browser import Opener, save_screenshot
@@ -50,9 +53,31 @@ ETHERNET = Link(
 WIFI = replace(ETHERNET, peer=ATTIC, kind="wifi", interface="wlan0", latency=0.0042, bandwidth=38e6)
 CABLE = replace(ETHERNET, peer=ATTIC, kind="thunderbolt", interface="en3", latency=0.00008, bandwidth=3.9e9)
 
+REPORT = ClusterReport(
+    node=NODE,
+    cluster="home",
+    closed=False,
+    role="hub",
+    hub=NODE,
+    session=SessionId("session-2"),
+    why="",
+    port=52414,
+    members=(),
+    methods=(),
+    attempts=(),
+    refusals=(),
+    strangers=(),
+    bad_addresses=(),
+    counters={},
+    findings=(NodeFinding(code="secret_mismatch", message="cellar has another secret", remedy="give it ours"),),
+)
+
 
 class ManyNodes(FakeCluster):
     """Gauges of three nodes; what `studio` reports of its memory is old."""
+
+    def report(self) -> Any:
+        return REPORT
 
     def samples(self) -> list[Reading]:
         fault = NodeFinding(code="macmon_missing", message="macmon is not installed", remedy="install it")
@@ -153,6 +178,23 @@ def test_nodes_show_their_offices_their_state_and_how_old_their_numbers_are(open
     expect(node_of(page, "studio")).to_contain_text("stale, read 1 min ago")
     expect(node_of(page, "attic")).to_contain_text("runs no models")
     expect(page.get_by_role("region", name="Hardware")).to_contain_text("studio: macmon is not installed")
+
+
+def test_the_cluster_says_who_may_join_what_keeps_nodes_apart_and_what_a_merge_cost(
+    open_site: Opener, site: Site
+) -> None:
+    page = open_site()
+    cluster = page.get_by_role("region", name="Cluster")
+    expect(cluster).to_contain_text("home, hub test, open: whoever reaches it may join")
+    expect(cluster).to_contain_text("cellar has another secret secret_mismatch")
+    expect(cluster).to_contain_text("give it ours")
+    session = SessionId("session-1")
+    lost = Dropped(kind="instance", id="instance-9", name="org/lost", reason="its node is gone")
+    site.do(
+        site.cluster.tell(ATTIC, SessionMerged(node=ATTIC, session=session, adopted=("instance-8",), dropped=(lost,)))
+    )
+    expect(cluster).to_contain_text("1 kept, 1 dropped")
+    expect(cluster).to_contain_text("Dropped instance org/lost: its node is gone")
 
 
 def test_links_are_listed_with_latency_and_bandwidth(open_site: Opener) -> None:

@@ -2,7 +2,7 @@
  * The only place that speaks HTTP to exo. Every failure is either an `ApiError`, which the server sent
  * with its stable code, or an `Unreachable`, when no server answered at all.
  */
-import type { ChatRequest, ClusterState, ModelList, Placing, Telemetry, Topology } from "./types";
+import type { ChatRequest, ClusterState, ModelList, Placing, Standing, Telemetry, Topology } from "./types";
 import type { StatePart } from "../lib/parts";
 import { apiKey } from "./key.svelte";
 
@@ -114,6 +114,11 @@ export function getTelemetry(): Promise<Telemetry> {
 /** Nodes, what connects them, and what is wrong with either. */
 export function getTopology(): Promise<Topology> {
   return getJson("state/topology");
+}
+
+/** The cluster as the asked node sees it, and what was dropped when clusters became one. */
+export function getStanding(): Promise<Standing> {
+  return getJson("v1/cluster");
 }
 
 /** The event log behind `after` as a stream of server-sent events. */

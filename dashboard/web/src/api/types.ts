@@ -1,7 +1,7 @@
 /**
  * The names under which the page knows the API's types. They are generated from the OpenAPI document
- * (`npm run types`); only what that document leaves open is written here by hand: gauges, and the frames
- * of a streamed answer.
+ * (`npm run types`); only what that document leaves open is written here by hand: gauges, a node's
+ * report of its cluster, and the frames of a streamed answer.
  */
 import type { components } from "./types.gen";
 
@@ -21,6 +21,8 @@ export type RunnerStatus = RunnerRecord["status"];
 export type ModelList = Schemas["ModelList"];
 export type Topology = Schemas["Topology"];
 export type TopologyLink = Schemas["TopologyLink"];
+export type Finding = Omit<Topology["findings"][number], "node">;
+export type Merge = Schemas["Merge"];
 export type Placing = Pick<Schemas["PlaceBody"], "model_id">;
 
 export type ChatMessage = Pick<Schemas["MessageIn"], "role"> & { content: string };
@@ -44,6 +46,18 @@ export interface Sample {
 
 /** Last samples by node and kind of gauge. */
 export type Telemetry = Record<string, Record<string, Sample>>;
+
+/** What the page shows of how a node stands with the others, as `exo.broker.cluster_report` defines it. */
+export interface ClusterReport {
+  cluster: string;
+  closed: boolean;
+  hub: string;
+  why: string;
+  findings: Finding[];
+}
+
+/** The asked node's own report, and the merges that all nodes know of. */
+export type Standing = Omit<Schemas["ClusterView"], "report"> & { report: ClusterReport };
 
 /** One frame of a streamed answer: a chunk, or the one error that ends it. */
 export interface ChatFrame {

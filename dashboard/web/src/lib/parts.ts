@@ -7,10 +7,10 @@ const STATE_PARTS = ["nodes", "instances", "runners", "tasks", "removed_instance
 
 export type StatePart = (typeof STATE_PARTS)[number];
 
-/** A part of State, the list of models that the API offers, or what it says of nodes and links. */
-export type Part = StatePart | "models" | "topology";
+/** A part of State, the list of models that the API offers, or what it says of links and of the cluster. */
+export type Part = StatePart | "models" | "topology" | "standing";
 
-export const ALL_PARTS: readonly Part[] = [...STATE_PARTS, "models", "topology"];
+export const ALL_PARTS: readonly Part[] = [...STATE_PARTS, "models", "topology", "standing"];
 
 const TASKS: readonly Part[] = ["tasks"];
 const MODELS: readonly Part[] = ["models"];

@@ -8,6 +8,7 @@
 import {
   type Failure,
   getPart,
+  getStanding,
   getState,
   getTelemetry,
   getTopology,
@@ -16,14 +17,15 @@ import {
   Unreachable,
 } from "../api/client";
 import { followEvents } from "../api/events";
-import type { ClusterState, Topology } from "../api/types";
+import type { ClusterState, Standing, Topology } from "../api/types";
 import { type Part, partsChangedBy } from "../lib/parts";
 import { type Gauges, TELEMETRY_MS } from "../lib/views";
 
 export type Link = "connecting" | "live" | "lost";
 
 /** Findings and the age of links change without an event. */
-const TOPOLOGY_MS = 60_000;
+const WITHOUT_EVENTS: readonly Part[] = ["topology", "standing"];
+const WITHOUT_EVENTS_MS = 60_000;
 /** Events come in bursts; one fetch answers a burst. */
 const SETTLE_MS = 150;
 const SHORTEST_RETRY_MS = 1000;
@@ -34,6 +36,7 @@ class Cluster {
   gauges = $state.raw<Gauges>({ samples: {}, fetchedAt: 0 });
   models = $state.raw<string[]>([]);
   topology = $state.raw<Topology | null>(null);
+  standing = $state.raw<Standing | null>(null);
   link = $state<Link>("connecting");
   /** Why the link is lost, in the server's words where it had any. */
   problem = $state.raw<Failure | null>(null);
@@ -51,7 +54,7 @@ class Cluster {
     void this.connect();
     const refreshGauges = () => void this.refreshTelemetry();
     const gauges = setInterval(refreshGauges, TELEMETRY_MS);
-    const links = setInterval(() => this.noteOld("topology"), TOPOLOGY_MS);
+    const links = setInterval(() => this.noteOld(), WITHOUT_EVENTS_MS);
     document.addEventListener("visibilitychange", refreshGauges);
     return () => {
       clearInterval(gauges);
@@ -81,11 +84,12 @@ class Cluster {
     const cycle = this.cycle;
     try {
       const state = await getState();
-      const [models, topology] = await Promise.all([listModels(), getTopology()]);
+      const [models, topology, standing] = await Promise.all([listModels(), getTopology(), getStanding()]);
       if (cycle !== this.cycle) return;
       this.state = state;
       this.models = models;
       this.topology = topology;
+      this.standing = standing;
       this.stopFollowing = followEvents(`${state.session}.${state.applied}`, {
         onOpen: () => this.noteLive(),
         onEvent: (data) => this.noteStale(partsChangedBy(data)),
@@ -112,9 +116,9 @@ class Cluster {
     this.retryTimer = setTimeout(() => void this.connect(), delay);
   }
 
-  /** Has a part fetched again although no event said so, unless nobody looks. */
-  private noteOld(part: Part): void {
-    if (!document.hidden && this.link === "live") this.noteStale([part]);
+  /** Has parts fetched again although no event said so, unless nobody looks. */
+  private noteOld(): void {
+    if (!document.hidden && this.link === "live") this.noteStale(WITHOUT_EVENTS);
   }
 
   private noteStale(parts: readonly Part[]): void {
@@ -141,6 +145,7 @@ class Cluster {
   private setPart(part: Part, value: unknown): void {
     if (part === "models") this.models = value as string[];
     else if (part === "topology") this.topology = value as Topology;
+    else if (part === "standing") this.standing = value as Standing;
     else if (this.state) this.state = { ...this.state, [part]: value };
   }
 
@@ -156,6 +161,7 @@ class Cluster {
 
 function readPart(part: Part): Promise<unknown> {
   if (part === "models") return listModels();
+  if (part === "standing") return getStanding();
   return part === "topology" ? getTopology() : getPart(part);
 }
 

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
 import { aState, anInstance } from "../testing/examples";
-import { aLink, aTopology } from "../testing/topology";
+import { aLink, aStanding, aTopology } from "../testing/topology";
 import { FakeEventSource, json, serve } from "../testing/server";
 import { cluster } from "./cluster.svelte";
 
@@ -12,6 +12,7 @@ function answer(path: string): Response {
   if (path === "v1/models") return json({ data: [{ id: "b" }, { id: "a" }] });
   if (path === "state/telemetry") return json({});
   if (path === "state/topology") return json(aTopology([aLink("a", "b")]));
+  if (path === "v1/cluster") return json(aStanding());
   if (path === "state/tasks") return json({ t: { id: "t", model: "m", instance: "one" } });
   return json(aState({ instances: [anInstance("one", [{ type: "ready" }])] }));
 }
@@ -45,6 +46,7 @@ it("loads State and follows the log behind it", async () => {
   expect(cluster.state?.applied).toBe(7);
   expect(cluster.models).toEqual(["a", "b"]);
   expect(cluster.topology?.links).toHaveLength(1);
+  expect(cluster.standing?.report.cluster).toBe("home");
   expect(source().url.search).toBe("?after=session.7");
   source().onopen?.();
   expect(cluster.link).toBe("live");
@@ -65,7 +67,7 @@ it("answers a burst of events with one fetch of the parts they change", async ()
   expect(Object.keys(cluster.state?.instances ?? {})).toEqual(["one"]);
 });
 
-it("does not poll: an idle minute costs the gauges, and the links once", async () => {
+it("does not poll: an idle minute costs the gauges, and links and cluster once", async () => {
   const asked = serve(answer);
   stop = cluster.start();
   await settle();
@@ -73,9 +75,9 @@ it("does not poll: an idle minute costs the gauges, and the links once", async (
   asked.length = 0;
   await settle(60_000);
   await settle(500);
-  expect(new Set(asked)).toEqual(new Set(["GET state/telemetry", "GET state/topology"]));
+  expect(new Set(asked)).toEqual(new Set(["GET state/telemetry", "GET state/topology", "GET v1/cluster"]));
   expect(asked.filter((one) => one === "GET state/telemetry")).toHaveLength(6);
-  expect(asked).toHaveLength(7);
+  expect(asked).toHaveLength(8);
 });
 
 it("says why the link is lost, keeps the last State and comes back by itself", async () => {

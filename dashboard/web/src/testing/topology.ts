@@ -1,5 +1,5 @@
-/** Small topologies for tests. */
-import type { Topology, TopologyLink } from "../api/types";
+/** Small topologies, and what a node says of its cluster, for tests. */
+import type { ClusterReport, Merge, Standing, Topology, TopologyLink } from "../api/types";
 
 export function aLink(source: string, target: string, changes: Partial<TopologyLink> = {}): TopologyLink {
   return {
@@ -46,4 +46,9 @@ function aTopologyNode(name: string): Topology["nodes"][string] {
     memory_age: 1,
     memory_stale: false,
   };
+}
+
+/** An open cluster whose hub is node `a`, with nothing wrong. */
+export function aStanding(changes: Partial<ClusterReport> = {}, merges: Merge[] = []): Standing {
+  return { report: { cluster: "home", closed: false, hub: "a", why: "", findings: [], ...changes }, merges };
 }
