@@ -27,7 +27,10 @@ from exo.streams.state import Receipt
 log = structlog.get_logger(__name__)
 
 MILLISECONDS: Final = 1_000_000
+SEND_TIMEOUT: Final = 2.0
+"""Seconds that the broker gets to store a message; a full disk makes it say nothing at all."""
 _RETRY: Final = 0.5
+_LOOK: Final = 1.0
 
 
 def now_ms() -> int:
@@ -62,7 +65,7 @@ class Commander:
         try:
             if not await self._send(key):
                 self._wanted.set()
-            receipt = await self._states.answer(key, timeout=max(deadline - monotonic(), 0))
+            receipt = await self._await_answer(key, deadline)
         except TimeoutError as error:
             raise self._describe_silence(key, patience or self._timeout) from error
         finally:
@@ -71,6 +74,17 @@ class Commander:
         if receipt.outcome == "rejected":
             raise GatewayError(receipt.code, receipt.reason)
         return receipt
+
+    async def _await_answer(self, key: CommandId, deadline: float) -> Receipt:
+        """Wait for the master, and look now and then whether the broker can store anything at all."""
+        while True:
+            try:
+                return await self._states.answer(key, timeout=min(max(deadline - monotonic(), 0), _LOOK))
+            except TimeoutError:
+                if (full := self._outages.find_full()) is not None:
+                    raise full from None
+                if monotonic() >= deadline:
+                    raise
 
     async def run(self) -> None:
         """Send what waits for its answer and may not have arrived, until cancelled."""
@@ -97,8 +111,10 @@ class Commander:
             return True
         command = replace(command, ttl=left)
         try:
-            await self._bus.append(subject_of_command(command), encode(command), headers=headers_of_fact(key))
-        except BusUnavailableError:
+            # Sent twice it counts once, by its message id.
+            async with asyncio.timeout(SEND_TIMEOUT):
+                await self._bus.append(subject_of_command(command), encode(command), headers=headers_of_fact(key))
+        except (BusUnavailableError, TimeoutError):
             if key in self._waiting:
                 self._unsent.add(key)
             return False
@@ -111,7 +127,7 @@ class Commander:
     def _describe_silence(self, key: CommandId, waited: float) -> GatewayError:
         if not self._outages.connected.is_set():
             return self._outages.describe()
-        return self._outages.find_full() or GatewayError(
+        return GatewayError(
             Code.MASTER_UNAVAILABLE,
             f"No master answered within {waited:g} s. `GET /v1/commands/{key}` tells whether the command was decided "
             "later.",

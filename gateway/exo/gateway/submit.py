@@ -11,7 +11,7 @@ from typing import Any
 from exo.broker.errors import BusUnavailableError
 from exo.gateway.availability import describe_unready, find_instance_error, is_running, require_known
 from exo.gateway.cancelling import Canceller
-from exo.gateway.commands import Commander, now_ms
+from exo.gateway.commands import SEND_TIMEOUT, Commander, now_ms
 from exo.gateway.errors import GatewayError
 from exo.gateway.hub import RelayHub, Spawn
 from exo.gateway.outages import Outages
@@ -129,13 +129,14 @@ class Submitter:
         deadline = monotonic() + self._settings.command_timeout
         while True:
             try:
-                await self._requests.write(prepared)
-            except BusUnavailableError:
+                async with asyncio.timeout(None if prepared.is_large else SEND_TIMEOUT):
+                    return await self._requests.write(prepared)
+            except (BusUnavailableError, TimeoutError) as error:
+                if (full := self._outages.find_full()) is not None:
+                    raise full from error
                 if monotonic() > deadline:
-                    raise
+                    raise self._outages.describe() from error
                 await asyncio.sleep(_RETRY)
-            else:
-                return
 
     async def _abandon(self, kept: StoredRequest, *, cancel: bool) -> None:
         """Clean up after a request nobody waits for; a master that is late finds the tombstone."""
