@@ -57,7 +57,7 @@ def test_ps_and_status_show_what_runs(node: NodeProcess) -> None:
     assert row["status"] == "ready"
     assert row["instance"] in node.instances_of(MODEL)
     done = exo("status", data=node.data)
-    assert "1 of 1 nodes online" in done.stderr
+    assert "1 of 1 node online" in done.stderr
     assert "master" in read(done)
     status = json.loads(read(exo("status", "--json", data=node.data)))
     assert list(status["instances"]) == list(node.state()["instances"])
