@@ -98,11 +98,11 @@ def test_every_decision_can_be_written_and_read(steps: list[c.Command | tuple[e.
 def test_sweeping_ends_and_leaves_only_what_can_go_on(steps: list[c.Command | tuple[e.Fact, BootId]]) -> None:
     state, _ = play(steps)
     for _ in range(40):
-        decision = next(sweep(state, absent={}, ages={}), None)
+        decision = next(sweep(state, absent={}, gone={}, ages={}), None)
         if decision is None:
             break
         state = fold(state, decision)
-    assert next(sweep(state, absent={}, ages={}), None) is None
+    assert next(sweep(state, absent={}, gone={}, ages={}), None) is None
     node = state.nodes[NODE]
     for task in state.tasks.values():
         assert task.boot == node.boot

@@ -9,6 +9,7 @@ import msgspec
 
 from exo.ops.cluster_report import ClusterAnswer
 from exo.ops.findings import Finding
+from exo.ops.terminal import show_count
 
 MOST_OFFSET = 30.0
 """Seconds between two clocks; leases and deadlines are measured, but times in logs and State would lie."""
@@ -81,7 +82,7 @@ def _check_report(facts: ClusterFacts, answer: ClusterAnswer) -> Iterator[Findin
     if not report.hub:
         yield Finding("hub", "error", f"none: {report.why or 'nobody answers'}", "`exo status` says what is tried")
     if report.reached:
-        yield Finding("discovery", "ok", f"{len(report.reached)} other nodes reached")
+        yield Finding("discovery", "ok", f"{show_count(len(report.reached), 'other node')} reached")
     else:
         yield from _suggest_firewalls(facts)
     for finding in report.further_findings:

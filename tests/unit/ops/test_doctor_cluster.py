@@ -48,7 +48,7 @@ def refuse(code: Any) -> ClusterFacts:
 def test_a_healthy_cluster_has_nothing_to_repair() -> None:
     findings = list(check_cluster(HEALTHY))
     assert [finding.severity for finding in findings] == ["ok"]
-    assert findings[0].message == "1 other nodes reached"
+    assert findings[0].message == "1 other node reached"
 
 
 @pytest.mark.parametrize(
