@@ -106,7 +106,10 @@ def identify(ring: KeyRing, text: str, *, required: bool) -> Caller:
     if text.startswith(PREFIX) or (text and required):
         known = ring.find(text)
         if known is None:
-            raise _unauthorized("This API key is not admitted here; it may have been revoked. See `exo keys list`.")
+            raise _unauthorized(
+                "This API key is not admitted here; it may have been revoked. `exo keys list` on the node shows those "
+                "that are, `exo keys add NAME` makes one."
+            )
         return Caller(key=known.id, scopes=known.scopes)
     if required:
         raise _unauthorized(
