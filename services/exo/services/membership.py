@@ -14,6 +14,7 @@ from exo.broker.errors import BrokerError, BusUnavailableError
 from exo.services.clock import Clock
 from exo.services.journal import Journal
 from exo.services.projection import Projection
+from exo.services.service import run_until
 from exo.streams.codec import encode
 from exo.streams.downloads import ModelReport
 from exo.streams.events import EpochStarted, NodeJoined, NodeLeft, NodeReported, NodeTimedOut, Recorded
@@ -107,13 +108,9 @@ class Membership:
 
     async def _pause(self) -> None:
         """Wait for the next renewal, or less long when the connection has come back."""
-        sleep = asyncio.ensure_future(self._clock.sleep(PRESENCE_RENEWAL))
-        wake = asyncio.ensure_future(self._wake.wait())
         try:
-            await asyncio.wait({sleep, wake}, return_when=asyncio.FIRST_COMPLETED)
+            await run_until(self._wake, self._clock.sleep(PRESENCE_RENEWAL))
         finally:
-            sleep.cancel()
-            wake.cancel()
             self._wake.clear()
 
     def _hear(self, connected: bool) -> None:  # noqa: FBT001 - the Bus port's listener

@@ -16,7 +16,7 @@ from exo.broker.errors import BusUnavailableError, NotFoundError
 from exo.broker.hello import Position
 from exo.services.clock import Clock, SystemClock
 from exo.services.log_check import is_continued, rebuild
-from exo.services.service import supervise
+from exo.services.service import run_until, supervise
 from exo.services.standby import begin_session
 from exo.streams.apply import apply
 from exo.streams.codec import decode_event
@@ -189,16 +189,7 @@ class Projection:
 
     async def _follow(self) -> None:
         """Fold what comes, until the connection is lost or has come back."""
-        reading = asyncio.ensure_future(self._read())
-        moved = asyncio.ensure_future(self._moved.wait())
-        try:
-            await asyncio.wait({reading, moved}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            reading.cancel()
-            moved.cancel()
-            outcome, _ = await asyncio.gather(reading, moved, return_exceptions=True)
-        if isinstance(outcome, Exception):
-            raise outcome
+        await run_until(self._moved, self._read())
 
     async def _read(self) -> None:
         async with aclosing(self._bus.follow(EVENTS.name, after=self._state.applied)) as messages:

@@ -43,3 +43,16 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]], *, clock: Clo
             pause = FIRST_PAUSE
         await clock.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+async def run_until(event: asyncio.Event, work: Awaitable[None]) -> None:
+    """Run `work` until it ends or `event` is set; returns when it has wholly ended, and raises what it raised."""
+    running, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        running.cancel()
+        waiting.cancel()
+        outcome, _ = await asyncio.gather(running, waiting, return_exceptions=True)
+    if isinstance(outcome, Exception):
+        raise outcome

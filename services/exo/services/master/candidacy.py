@@ -15,6 +15,7 @@ from exo.broker.errors import BusUnavailableError, NotFoundError
 from exo.services.clock import Clock
 from exo.services.link import ClusterLink
 from exo.services.master.election import KEY, Election
+from exo.services.service import run_until
 from exo.streams.ids import BootId, NodeId
 from exo.streams.layout import LEASE, LEASE_RENEWAL, LEASE_TTL
 
@@ -54,25 +55,12 @@ class Candidacy:
             while True:
                 self._moved.clear()
                 try:
-                    await self._until_moved(self._stand())
+                    await run_until(self._moved, self._stand())
                 except (BusUnavailableError, NotFoundError) as error:
                     log.debug("this node cannot stand for election yet", reason=str(error))
-                    await self._until_moved(self._clock.sleep(_RETRY))
+                    await run_until(self._moved, self._clock.sleep(_RETRY))
         finally:
             stop_listening()
-
-    async def _until_moved(self, standing: Awaitable[None]) -> None:
-        """Run until the hub moves; returns when what was run has wholly ended."""
-        office = asyncio.ensure_future(standing)
-        moved = asyncio.ensure_future(self._moved.wait())
-        try:
-            await asyncio.wait({office, moved}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            office.cancel()
-            moved.cancel()
-            outcome, _ = await asyncio.gather(office, moved, return_exceptions=True)
-        if isinstance(outcome, Exception):
-            raise outcome
 
     async def _stand(self) -> None:
         while True:
