@@ -46,6 +46,7 @@ from exo.broker.findings import (
 )
 from exo.broker.hello import Hello, Role
 from exo.broker.hub_watch import HubWatch
+from exo.broker.listeners import Listeners
 from exo.broker.mover import Mover
 from exo.broker.nats_bus import NatsBus
 from exo.broker.office import OfficeSettings
@@ -116,7 +117,7 @@ class Cluster:
         self._watch = HubWatch(self.bus.connection, self.peers, self._situation, on_new_session=self._tell_moved)
         self._standby: Standby | None = None
         self._started_at = time.time_ns() // 1_000_000
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners = Listeners[()]("moves of the hub")
         self._faults: dict[str, NodeFinding] = {}
         self._failure: BrokerError | None = None
         self._attached, self._wake = asyncio.Event(), asyncio.Event()
@@ -161,8 +162,7 @@ class Cluster:
 
     def on_move(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener()` when the bus serves another hub or session; gives a function that ends it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+        return self._listeners.add(listener)
 
     async def open_master_bus(self) -> NatsBus:
         """Give a connection to the present hub in the role master, which is closed when the hub moves.
@@ -429,11 +429,7 @@ class Cluster:
 
     def _tell_moved(self) -> None:
         log.info("the bus is connected to a hub", hub=self.hub, session=self.session)
-        for listener in tuple(self._listeners):
-            try:
-                listener()
-            except Exception:
-                log.exception("move listener failed")
+        self._listeners.tell()
 
     def _fail(self, error: BrokerError | OSError) -> None:
         if not self._attached.is_set() and isinstance(error, BrokerError) and not self.peers.reached():

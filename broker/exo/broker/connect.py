@@ -17,6 +17,7 @@ from exo.broker.clients import CLOSE_TIMEOUT, close_client, dial
 from exo.broker.errors import BrokerError, BusUnavailableError, NoResponderError
 from exo.broker.feeds import Feed
 from exo.broker.frames import Frame
+from exo.broker.listeners import Listeners
 from exo.broker.policy import ConnectionSettings, inbox_prefix, read_denial, translate
 from exo.broker.waiting import Waiter, Waiters, is_always_last
 from exo.broker.wire import WireClient
@@ -44,7 +45,7 @@ class Connection:
         self._restore_hook = restore
         self._ready = asyncio.Event()
         self._closing = self._held = False
-        self._listeners: list[Callable[[bool], None]] = []
+        self._listeners = Listeners[bool]("the connection")
         self._waiters = Waiters()
         self._feeds = {Feed(f"{self.inbox}.*", self._waiters.accept)}
         self._tokens = count(1)
@@ -142,7 +143,7 @@ class Connection:
             self._ready.clear()
             if not self._closing:
                 log.warning("lost the connection to the broker", client=self.settings.name)
-            self._tell(connected=False)
+            self._listeners.tell(False)
 
     async def _restore(self) -> None:
         while self._restore_hook is not None:
@@ -157,7 +158,7 @@ class Connection:
             return
         self._ready.set()
         log.info("connected to the broker", client=self.settings.name)
-        self._tell(connected=True)
+        self._listeners.tell(True)
 
     async def _reopen(self) -> None:
         log.error("the broker closed the connection", client=self.settings.name, reason=self._last_error)
@@ -176,13 +177,6 @@ class Connection:
         if self._task is not None:
             self._task.cancel()
         self._task = asyncio.create_task(_guard(work), name="broker connection")
-
-    def _tell(self, *, connected: bool) -> None:
-        for listener in tuple(self._listeners):
-            try:
-                listener(connected)
-            except Exception:
-                log.exception("connection listener failed")
 
     def _note_error(self, error: Exception) -> None:
         # The same refusal ten times a second is one line.
@@ -214,8 +208,7 @@ class Connection:
 
     def on_change(self, listener: Callable[[bool], None]) -> Callable[[], None]:
         """Call `listener(ready)` at each change; gives a function that ends it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+        return self._listeners.add(listener)
 
     async def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until connected; `BusUnavailableError` after `timeout` seconds (None: never) or once closed."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from exo.broker.hello import HEARTBEAT, SILENCE, Hello
 from exo.broker.link import Link
+from exo.broker.listeners import Listeners
 from exo.broker.peering import Peer, RefusalCode
 from exo.streams.ids import NodeId
 
@@ -22,22 +23,14 @@ class PeerTable:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.links: dict[NodeId, Link] = {}
         self._peers: dict[NodeId, Peer] = {}
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners = Listeners[()]("peers")
         self._clock = clock
         self._ticked_at = self._woke_at = clock()
         self._reached: frozenset[NodeId] = frozenset()
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener()` when a peer came, went, or said something new; gives a function that ends it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
-
-    def _tell(self) -> None:
-        for listener in tuple(self._listeners):
-            try:
-                listener()
-            except Exception:
-                log.exception("a listener to peers failed")
+        return self._listeners.add(listener)
 
     # Connections.
 
@@ -73,7 +66,7 @@ class PeerTable:
         if peer is not None:
             self._peers[node] = replace(peer, connected=False, heard_at=link.heard_at)
             log.info("lost a peer", name=peer.hello.name, node=node, address=link.address)
-            self._tell()
+            self._listeners.tell()
         return True
 
     def clear(self) -> None:
@@ -91,7 +84,7 @@ class PeerTable:
             log.info("met a peer", name=hello.name, node=node, address=link.address, role=hello.role)
             self._forget_old()
         if earlier is None or not earlier.connected or earlier.hello != hello:
-            self._tell()
+            self._listeners.tell()
 
     def _forget_old(self) -> None:
         gone = [node for node, peer in self._peers.items() if not peer.connected]
@@ -134,4 +127,4 @@ class PeerTable:
         reached = frozenset(self.reached())
         if reached != self._reached:
             self._reached = reached
-            self._tell()
+            self._listeners.tell()
